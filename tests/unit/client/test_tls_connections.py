@@ -15,6 +15,7 @@ import pytest
 import uvloop
 from tests.worlds.certificates import Authority
 
+from orbitmq.client import ClientOptions, connect
 from orbitmq.client._async.connecting import network, transport
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.transport import dial_socket
@@ -122,3 +123,22 @@ def test_a_connection_that_ends_in_its_handshake_says_so(run: Callable[..., None
         assert not raised.value.request_sent
 
     run(test, shakes_hands=False, closes=True)
+
+
+async def test_what_the_system_trusts_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+
+    def make(*_: object, **__: object) -> ssl.SSLContext:
+        made.append(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return made[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", make)
+    server = Hanging(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), shakes_hands=False, closes=True)
+    try:
+        async with connect(server.address, options=ClientOptions(tls=True)) as mq:
+            for _ in range(3):
+                with pytest.raises(ConnectionLostError):
+                    await mq.send("topic", b"x")
+    finally:
+        server.close()
+    assert len(made) == 1

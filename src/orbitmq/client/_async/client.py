@@ -12,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -92,8 +93,10 @@ class Client(SendingCalls):
         self.stable_id = client_id(ip, self.options.instance_name or DEFAULT_INSTANCE, self.options.unit_name)
         self.unique_ids = UniqueIds(self.clock, ip)
         self.tasks = Tasks(f"client {self.client_id}")
+        # Made once: what the system trusts takes 50 ms to read, and every dial would stop the loop for it.
+        tls = ssl.create_default_context() if self.options.tls is True else self.options.tls or None
         self.network = Network(
-            dial or partial(dial_socket, tls=self.options.tls),
+            dial or partial(dial_socket, tls=tls),
             self.options.connect_timeout_ms,
             self._received,
             self._connected,

@@ -303,7 +303,7 @@ class SocketChannel(asyncio.Protocol):
 
 
 async def dial_socket(
-    address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost, tls: bool | ssl.SSLContext = False
+    address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost, tls: ssl.SSLContext | None = None
 ) -> Channel:
     """Connect to `host:port`. `ConnectionLostError` when nobody listens there, it takes too long, or TLS is not agreed on."""
     host, port = split_address(address)
@@ -314,8 +314,8 @@ async def dial_socket(
                 lambda: SocketChannel(address, on_request, on_lost),
                 host,
                 port,
-                ssl=tls or None,
-                ssl_shutdown_timeout=CLIENT_GOODBYE_MS / 1_000 if tls else None,
+                ssl=tls,
+                ssl_shutdown_timeout=None if tls is None else CLIENT_GOODBYE_MS / 1_000,
             )
     except OSError as error:
         raise no_connection(address, timeout_ms, error) from error
