@@ -36,14 +36,14 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, days: float = 30, password: str = "") -> Pair:
-        """A certificate for this machine; `days` from now until it ends, `password` encrypts its key."""
+    def issue(self, name: str, *, begins: float = -40, days: float = 30, password: str = "") -> Pair:
+        """A certificate for this machine; days from now until it begins and ends, `password` encrypts its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         local = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
-            self._builder(subject, key.public_key(), days)
+            self._builder(subject, key.public_key(), days, begins)
             .add_extension(x509.SubjectAlternativeName(local), critical=False)
             .add_extension(issuer, critical=False)
             .sign(self._key, hashes.SHA256())
@@ -57,7 +57,9 @@ class Authority:
         pair.cert.write_bytes(certificate.public_bytes(pem))
         return pair
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: float, begins: float = -40
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -65,6 +67,6 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 40 * DAY)
+            .not_valid_before(now + begins * DAY)
             .not_valid_after(now + days * DAY)
         )

@@ -4,7 +4,8 @@ Rules of this file
 1. At a start a file that cannot be used stops the start. While running it changes nothing: the last good pair stays, the log says
    why, and every look tries again, for a permission or a disk may be mended without a trace in the file. Connections keep the pair
    with which they began.
-2. A certificate and its key are read as a pair; one that was replaced before the other does not fit it and waits for it.
+2. A certificate and its key are read as a pair; one that was replaced before the other does not fit it and waits for it. So does one that
+   is not valid yet, or no longer, as long as the one in use is.
 3. Nothing below TLS 1.2, whatever is asked for.
 4. A password is never part of a message.
 """
@@ -57,7 +58,7 @@ class CertificateFiles:
         self._trouble = ""
         self._contexts = {_NO_NAMES: server_context(settings)}
         """By the names of protocols that a port offers."""
-        self.expires_ms = expiry_ms(Path(settings.cert_path))
+        self.begins_ms, self.expires_ms = validity_ms(Path(settings.cert_path))
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -92,23 +93,30 @@ class CertificateFiles:
     def _read_again(self) -> None:
         try:
             contexts = {alpn: server_context(self._settings, alpn) for alpn in self._contexts}
-            expires_ms = expiry_ms(Path(self._settings.cert_path))
+            begins_ms, expires_ms = validity_ms(Path(self._settings.cert_path))
+            now_ms = self._clock.now_ms()
+            if not begins_ms <= now_ms < expires_ms and self.begins_ms <= now_ms < self.expires_ms:
+                when = "is not valid yet" if now_ms < begins_ms else "has expired"
+                raise ConfigurationError(f"{self._settings.cert_path} {when}: clients would refuse it")
         except ConfigurationError as error:
             if str(error) != self._trouble:
                 _log.error("the certificate in use stays, what replaced it cannot be used: %s", error)
             self._trouble = str(error)
             return
         self._trouble = ""
-        self._contexts, self.expires_ms = contexts, expires_ms
+        self._contexts, self.begins_ms, self.expires_ms = contexts, begins_ms, expires_ms
         self._noticed_day = -1
         _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
 
     def _notice_expiry(self) -> None:
         now_ms, left_ms = self._clock.now_ms(), self.left_ms
-        if left_ms > CERTIFICATE_EXPIRY_NOTICE_MS or now_ms // DAY_MS == self._noticed_day:
+        is_early = now_ms < self.begins_ms
+        if (left_ms > CERTIFICATE_EXPIRY_NOTICE_MS and not is_early) or now_ms // DAY_MS == self._noticed_day:
             return
         self._noticed_day = now_ms // DAY_MS
-        if left_ms <= 0:
+        if is_early:
+            _log.error("the certificate %s is not valid yet: clients refuse it", self._settings.cert_path)
+        elif left_ms <= 0:
             _log.error(
                 "the certificate %s has expired: clients refuse it; replace it and its key", self._settings.cert_path
             )
@@ -194,27 +202,31 @@ def calls_context(settings: TlsSettings) -> ssl.SSLContext | None:
     return context
 
 
-def expiry_ms(path: Path) -> int:
-    """When the first certificate of a PEM file ends, in milliseconds since 1970. ConfigurationError where it has none."""
+def validity_ms(path: Path) -> tuple[int, int]:
+    """When the first certificate of a PEM file begins and ends, in milliseconds since 1970. ConfigurationError where it has none."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
         begin = text.index(ssl.PEM_HEADER)
         end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
-        return _der_expiry_ms(ssl.PEM_cert_to_DER_cert(text[begin:end]))
+        return _der_validity_ms(ssl.PEM_cert_to_DER_cert(text[begin:end]))
     except (OSError, ValueError, IndexError) as error:
         raise ConfigurationError(f"{path} holds no certificate in PEM form") from error
 
 
-def _der_expiry_ms(der: bytes) -> int:
+def _der_validity_ms(der: bytes) -> tuple[int, int]:
     """X.509: a sequence of a sequence of version (where given), serial number, algorithm, issuer, validity."""
     _, certificate, _ = _der_item(der)
     _, fields, _ = _der_item(certificate)
     tag, _, rest = _der_item(fields)
     for _ in range(4 if tag == 0xA0 else 3):
         _, validity, rest = _der_item(rest)
-    _, _, rest = _der_item(validity)
-    tag, ends, _ = _der_item(rest)
-    text = ends.decode("ascii")
+    begins_tag, begins, rest = _der_item(validity)
+    ends_tag, ends, _ = _der_item(rest)
+    return _der_time_ms(begins_tag, begins), _der_time_ms(ends_tag, ends)
+
+
+def _der_time_ms(tag: int, content: bytes) -> int:
+    text = content.decode("ascii")
     if tag == 0x17:  # two digits of the year, 1950 to 2049
         text = ("19" if text >= "5" else "20") + text
     return calendar.timegm(time.strptime(text, "%Y%m%d%H%M%SZ")) * 1_000

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.certificates import expiry_ms, server_context
+from orbitmq.server.certificates import server_context, validity_ms
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
 from orbitmq.units import DAY_MS
 
@@ -54,7 +54,7 @@ def _is_good(settings: TlsSettings, now_ms: int) -> bool:
         return False
     try:
         server_context(msgspec.structs.replace(settings, client_certificates=TlsSettings().client_certificates))
-        return expiry_ms(Path(settings.cert_path)) > now_ms + DAY_MS
+        return validity_ms(Path(settings.cert_path))[1] > now_ms + DAY_MS
     except ConfigurationError:
         return False
 

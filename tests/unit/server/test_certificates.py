@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from tests.worlds.certificates import Authority, Pair
 
-from orbitmq.clock import ManualClock
+from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.certificates import (
     CertificateFiles,
     calls_context,
     certificate_of,
-    expiry_ms,
     server_context,
+    validity_ms,
 )
 from orbitmq.server.made_certificate import CERTIFICATE_FILE, KEY_FILE, with_made_certificate
 from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
@@ -137,7 +137,7 @@ def put(pair: Pair, cert: Path | None, key: Path | None) -> None:
 
 def test_a_new_pair_serves_new_connections(authority: Authority) -> None:
     pair, new = authority.issue("first"), authority.issue("second")
-    files = CertificateFiles(settings_of(pair), ManualClock())
+    files = CertificateFiles(settings_of(pair), SystemClock())
     before = files.context
     files.look()
     assert files.context is before, "nothing changed"
@@ -165,7 +165,7 @@ def bad_pair_keeps_the_old(
 
 def test_a_bad_pair_keeps_the_old_one_and_says_so(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     pair = authority.issue("first")
-    files = CertificateFiles(settings_of(pair), ManualClock())
+    files = CertificateFiles(settings_of(pair), SystemClock())
     assert bad_pair_keeps_the_old(files, pair, authority, caplog)
     files.look()
     assert caplog.text.count("stays") == 2, "said once each time"
@@ -184,13 +184,13 @@ def test_planted_a_reload_that_drops_the_old_key_first_is_found(
 
     monkeypatch.setattr(CertificateFiles, "_read_again", drop_first)
     pair = authority.issue("first")
-    files = CertificateFiles(settings_of(pair), ManualClock())
+    files = CertificateFiles(settings_of(pair), SystemClock())
     assert not bad_pair_keeps_the_old(files, pair, authority, caplog)
 
 
 def test_a_file_that_is_gone_for_a_while_changes_nothing(authority: Authority) -> None:
     pair = authority.issue("first")
-    files = CertificateFiles(settings_of(pair), ManualClock())
+    files = CertificateFiles(settings_of(pair), SystemClock())
     content = pair.key.read_bytes()
     pair.key.unlink()
     files.look()
@@ -204,7 +204,7 @@ def test_a_key_that_becomes_readable_is_read(
     authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, new = authority.issue("first"), authority.issue("second")
-    files = CertificateFiles(settings_of(pair), ManualClock())
+    files = CertificateFiles(settings_of(pair), SystemClock())
     put(pair, new.cert, new.key)
     with monkeypatch.context() as forbidding:
         # Who runs the tests may be allowed to read everything.
@@ -220,13 +220,27 @@ def test_a_key_that_becomes_readable_is_read(
     assert served_name(files.context, authority.file) == "second", "though the files are as they were"
 
 
+@pytest.mark.parametrize(("days", "said"), [(-1, "has expired"), (40, "is not valid yet")])
+def test_a_pair_that_is_not_valid_now_does_not_replace_one_that_is(
+    authority: Authority, caplog: pytest.LogCaptureFixture, days: float, said: str
+) -> None:
+    clock = ManualClock(SystemClock().now_ms())
+    begins = 41 if days > 0 else -40
+    pair, new = authority.issue("first"), authority.issue("second", begins=begins, days=45 if days > 0 else days)
+    files = CertificateFiles(settings_of(pair), clock)
+    put(pair, new.cert, new.key)
+    files.look()
+    assert served_name(files.context, authority.file) == "first"
+    assert said in caplog.text
+
+
 # --- its end ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_end_of_a_certificate_is_said_once_a_day(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     pair = authority.issue("server")
-    ends_ms = expiry_ms(pair.cert)
+    _, ends_ms = validity_ms(pair.cert)
     clock = ManualClock()
     files = CertificateFiles(settings_of(pair), clock)
     said = []
@@ -238,11 +252,12 @@ def test_the_end_of_a_certificate_is_said_once_a_day(authority: Authority, caplo
     assert said == [[], [True], [], [True], [True], [], [True]]
 
 
-def test_the_end_is_read_from_both_forms_of_a_date(authority: Authority) -> None:
+def test_begin_and_end_are_read_from_both_forms_of_a_date(authority: Authority) -> None:
     for days in (30, 365 * 40):  # years from 2050 on are written with four digits
         pair = authority.issue("server", days=days)
-        found = ssl._ssl._test_decode_cert(str(pair.cert))["notAfter"]  # type: ignore[attr-defined]
-        assert expiry_ms(pair.cert) == ssl.cert_time_to_seconds(found) * 1_000
+        found = ssl._ssl._test_decode_cert(str(pair.cert))  # type: ignore[attr-defined]
+        wanted = tuple(ssl.cert_time_to_seconds(found[end]) * 1_000 for end in ("notBefore", "notAfter"))
+        assert validity_ms(pair.cert) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
@@ -250,7 +265,7 @@ def test_a_file_without_a_certificate_has_no_end(tmp_path: Path, text: str) -> N
     file = tmp_path / "file.pem"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match="no certificate"):
-        expiry_ms(file)
+        validity_ms(file)
 
 
 # --- test mode ----------------------------------------------------------------------------------------------------------
