@@ -60,3 +60,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [("access_key", self.access_key)]

@@ -27,7 +27,7 @@ class ClientCertificates(enum.Enum):
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS of every port of the process, and of its calls to other servers."""
+    """TLS of every port of the process, and of its calls to other servers. Passwords are never printed."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     test_mode: bool = False
@@ -59,6 +59,13 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Certificates by which other servers are verified; empty: the server's own, which a cluster then shares."""
 
     client_verifies: bool = True
+
+    def __repr__(self) -> str:
+        return f"TlsSettings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if not name.endswith("password")]
 
     @property
     def calls_use_tls(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.pretty import pretty_repr
+
 from orbitmq.protocol.signing import Credentials, signature
 
 FIELDS = {"topic": "T", "queueId": "0", "AccessKey": "ak1"}
@@ -38,3 +40,4 @@ def test_no_secret_is_printed() -> None:
         == str(Credentials("ak1", "hush", "hush"))
         == "Credentials(access_key='ak1')"
     )
+    assert "hush" not in pretty_repr(Credentials("ak1", "hush", "hush"))

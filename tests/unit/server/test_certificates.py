@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.pretty import pretty_repr
 from tests.worlds.certificates import Authority, Pair
 
 from orbitmq.clock import ManualClock, SystemClock
@@ -63,7 +64,9 @@ def test_an_encrypted_key_needs_its_password(authority: Authority, caplog: pytes
         with pytest.raises(ConfigurationError, match="keyPassword decrypts it") as raised:
             server_context(settings_of(pair, key_password=wrong))
         assert "marked" not in str(raised.value)
-    assert "marked" not in caplog.text
+    own = settings_of(pair, key_password="marked-secret", client_key_password="marked-too")
+    assert "marked" not in caplog.text + repr(own) + pretty_repr(own)
+    assert "cert_path" in repr(own)
 
 
 def test_what_cannot_be_used_stops_the_start_and_says_which_file(authority: Authority, tmp_path: Path) -> None:
