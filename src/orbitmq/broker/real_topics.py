@@ -1,4 +1,5 @@
-"""Topics that are not where one looks first: that of a message which waits elsewhere, or was popped from a retry topic, or is cancelled.
+"""Topics that are not where one looks first: that of a message which waits elsewhere, or was popped from a retry topic, or is cancelled;
+and those that a send leads to beside its own.
 
 Who asks for a message by its place in the log is judged by the topic that the message belongs to.
 
@@ -13,10 +14,14 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
-from orbitmq.broker.idempotence.identity import HELD_TOPICS
+from orbitmq.broker.idempotence.finished import names_other_topic
+from orbitmq.broker.idempotence.identity import HELD_TOPICS, IDENTITY_MARK
+from orbitmq.errors import RecordError
+from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
 from orbitmq.protocol.pop_receipts import RETRY_SOURCES, pop_retry_topic
 from orbitmq.protocol.properties import Property, decode_properties
@@ -29,7 +34,7 @@ PASSED_THROUGH: Final = HELD_TOPICS | {TRANS_CHECK_MAX_TIME_TOPIC}
 """Topics of the broker's in which messages of other topics lie."""
 
 
-LONG_NAMES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+LONG_NAMES: Final = frozenset({int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE)})
 """Sends whose header fields have long names; those of others are letters."""
 
 
@@ -57,16 +62,36 @@ def first_topic(command: Command) -> list[str]:
     return [topic]
 
 
-def topics_cancelled(command: Command) -> Sequence[str | None]:
-    """The topic whose timer message a send cancels by its key, as clients of RocketMQ do; None, which is all, where the key names no topic.
+def topics_of_send(command: Command) -> Sequence[str | None]:
+    """The topics that a send leads to beside its own; None stands for all.
 
-    Raises nothing. Cost: 0.2 us where nothing is cancelled.
+    That of the timer message that it cancels by its key, as clients of RocketMQ do: all where the key names none. And all where it is
+    sent in another topic's scope (`names_other_topic`), for it may end that scope's epoch.
+
+    Raises nothing. Cost: 0.4 us where nothing of that is said; for a batch that says a scope, 1 us for each message.
     """
-    text = command.fields.get("properties" if command.code in LONG_NAMES else "i", "")
-    if Property.TIMER_DEL_UNIQKEY not in text:
+    fields, is_long = command.fields, command.code in LONG_NAMES
+    text = fields.get("properties" if is_long else "i", "")
+    is_batch = fields.get("batch" if is_long else "m", "false") != "false"
+    if not is_batch and "@" not in text and Property.TIMER_DEL_UNIQKEY not in text:
         return ()
-    key = decode_properties(text).get(Property.TIMER_DEL_UNIQKEY)
-    if key is None:
-        return ()
-    topic, plus, _ = key.partition("+")  # no topic has it in its name
-    return [topic if plus else None]
+    found: list[str | None] = []
+    if Property.TIMER_DEL_UNIQKEY in text:
+        key = decode_properties(text).get(Property.TIMER_DEL_UNIQKEY)
+        if key is not None:
+            topic, plus, _ = key.partition("+")  # no topic has it in its name
+            found.append(topic if plus else None)
+    topic = fields.get("topic" if is_long else "b", "")
+    if any(names_other_topic(scope, topic) for scope in _scopes(text, bytes(command.body) if is_batch else b"")):
+        found.append(None)
+    return found
+
+
+def _scopes(text: str, body: bytes) -> Iterator[str]:
+    """Scopes that a send says in the text of its properties, or the messages of a batch in its body."""
+    said: list[str | bytes] = [text] if Property.ONCE_SCOPE in text else []
+    if IDENTITY_MARK in body:
+        with suppress(RecordError):  # what cannot be read is refused
+            said += [item.properties for item in decode_batch(body)]
+    for properties in said:
+        yield decode_properties(properties).get(Property.ONCE_SCOPE, "")

@@ -20,7 +20,7 @@ from typing import Final
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.real_topics import topics_cancelled
+from orbitmq.broker.real_topics import topics_of_send
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import REPLIES
@@ -59,7 +59,7 @@ class ReplyProcessor(Room):
         return dict.fromkeys(REPLIES, self.reply)
 
     def led_to(self) -> Mapping[RequestCode, LedTo]:
-        return dict.fromkeys(REPLIES, topics_cancelled)
+        return dict.fromkeys(REPLIES, topics_of_send)
 
     def reply(self, command: Command, peer: Peer) -> Command | None:
         """Codes 324 (long field names) and 325 (letters). The answer waits for the confirmation of the one who asked."""

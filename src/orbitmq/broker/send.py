@@ -23,7 +23,7 @@ from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
-from orbitmq.broker.real_topics import topics_cancelled
+from orbitmq.broker.real_topics import topics_of_send
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.sending import BatchPlacement, Origin, Placement, Sending
@@ -77,7 +77,7 @@ class SendProcessor(Room):
         return dict.fromkeys(SENDS, self.send)
 
     def led_to(self) -> Mapping[RequestCode, LedTo]:
-        return dict.fromkeys(SENDS, topics_cancelled)
+        return dict.fromkeys(SENDS, topics_of_send)
 
     def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return dict.fromkeys((*SENDS, *REPLIES), self._refuse_excess)

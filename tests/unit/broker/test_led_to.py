@@ -19,6 +19,7 @@ from orbitmq.access.users import User
 from orbitmq.broker import real_topics
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import OrbitError
+from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.names import HALF_TOPIC, RECURRING_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import encode_properties
@@ -397,6 +398,24 @@ def test_scopes_of_a_topic_are_for_who_may_publish_to_it_and_others_for_who_may_
     assert asked("mine", f"query/{mine}@b:1") == asked("mine", f"job/*/{mine}@b:1") == ResponseCode.SUCCESS
     assert asked("mine", f"query/{theirs}@b:1") == asked("theirs", f"query/{theirs}@b:1") == DENIED
     assert asked(None, f"query/{mine}@b:1") == asked("mine", "query") == asked("mine", "q") == DENIED
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+def test_nobody_sends_in_the_scope_of_another_topic(rig: LedRig, code: RequestCode, is_batch: bool) -> None:
+    """A later epoch would end the one in which its own sender sends."""
+
+    def sent(scope: str) -> int:
+        said = {"ORBITMQ_SCOPE": scope, "ORBITMQ_EPOCH": "9", "ORBITMQ_ONCE_KEY": "k", "UNIQ_KEY": "U"}
+        body, own = (encode_batch([BatchItem(0, b"x", encode_properties(said))]), {}) if is_batch else (b"x", said)
+        with rig.judged():
+            answer = rig.send("mine", body, own, code=code, batch=is_batch)
+        assert answer is not None
+        return answer.code
+
+    assert sent(f"query/{topic_mark('theirs')}@b:1") == DENIED
+    for scope in (f"query/{topic_mark('mine')}@b:1", "query/0", "team/somebody@example.org", "~own"):
+        assert sent(scope) == ResponseCode.SUCCESS
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterator
+from string import hexdigits
 from typing import Final, NamedTuple
 
 from orbitmq.limits.broker import ONCE_FINISHED_MAX
-from orbitmq.protocol.remoting.idempotence_bodies import topic_mark
+from orbitmq.protocol.remoting.idempotence_bodies import MARK_CHARS, topic_mark
 
 EVERY_PART: Final = "*"
 
@@ -37,9 +38,21 @@ def batch_of(name: str) -> str | None:
 def is_of_topic(name: str, topic: str) -> bool:
     """Whether a scope, or all whose names begin so, sends to that topic alone: its name ends in `/<mark of the topic>@<brokers>`, or has
     the topic itself there."""
+    return _mark_of(name) in (topic, topic_mark(topic))
+
+
+def names_other_topic(name: str, topic: str) -> bool:
+    """Whether a scope sends to another topic alone: where the mark of a topic stands in its name, another's stands. Cost: 1 us for a name
+    with a mark, 0.3 us for any other."""
+    mark = _mark_of(name)
+    return mark is not None and len(mark) == MARK_CHARS and not mark.strip(hexdigits) and mark != topic_mark(topic)
+
+
+def _mark_of(name: str) -> str | None:
+    """What stands between the last `/` of a scope's name and the `@` behind it."""
     _, slash, end = name.rpartition("/")
     mark, at, _ = end.partition("@")
-    return bool(slash and at) and mark in (topic, topic_mark(topic))
+    return mark if slash and at else None
 
 
 class FinishedEpochs:

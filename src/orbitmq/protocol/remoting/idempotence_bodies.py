@@ -12,13 +12,16 @@ Rules of this file
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Final
 
 from orbitmq.protocol.remoting.bodies.json_body import Int64, JsonBody
+
+MARK_CHARS: Final = 12
 
 
 def topic_mark(topic: str) -> str:
     """What stands for the topic in the name of a scope that sends to it alone: `<who>/<mark>@<brokers>`."""
-    return blake2b(topic.encode(), digest_size=6).hexdigest()
+    return blake2b(topic.encode("utf-8", "surrogatepass"), digest_size=MARK_CHARS // 2).hexdigest()
 
 
 class ScopeQuery(JsonBody):
