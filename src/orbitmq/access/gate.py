@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -29,6 +30,9 @@ def caller_name(peer: Peer) -> str:
 
 
 class Gate(Protocol):
+    denials: Counter[str]
+    """Requests that were not let through, by the reason: a label of a metric."""
+
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         """Let a request through or raise `Denied`. `led_to`: for requests whose row names a resource by a record; may raise what
         reading a record raises."""

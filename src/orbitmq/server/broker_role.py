@@ -12,6 +12,7 @@ import logging
 import socket
 from typing import Final
 
+from orbitmq.access.users_gate import UsersGate
 from orbitmq.broker.broker import make_broker
 from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
@@ -27,7 +28,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
-from orbitmq.server.opened_access import open_access
+from orbitmq.server.opened_access import gate_rules, open_access
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
@@ -170,8 +171,9 @@ class BrokerRole:
         """What this process gives its broker, which clients reach at `ip`."""
         settings, files, clock = self._process.settings, self._reserve.files, self._process.clock
         self._plain = PlainAccess(settings, clock, self._process.wakeups)
+        access = open_access(settings, files, clock)
         return Facilities(
-            access=open_access(settings, files, clock),
+            access=access,
             tables=lambda name: ConfigFile(files, settings.data / "config" / name),
             store_host=pack_host(ip, self.port),
             worker=self._worker,
@@ -179,7 +181,7 @@ class BrokerRole:
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
             accounts=self._plain.files,
-            gate=self._plain.gate,
+            gate=self._plain.gate if access is None else UsersGate(access.table, gate_rules(settings), clock),
         )
 
     def _take_address(self, settings: ServerSettings) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from orbitmq.access.plain.moving import moved_over
 from orbitmq.access.sealing import read_keys
+from orbitmq.access.users_gate import GateRules
 from orbitmq.broker.access_requests import audit
 from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
 from orbitmq.clock import Clock
@@ -49,6 +50,12 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
     except OSError as error:
         logger.error("users and policies could not be saved: %s; they are tried again with the next change", error)
     return access
+
+
+def gate_rules(settings: ServerSettings) -> GateRules:
+    """What the gate of the broker asks."""
+    own = settings.access
+    return GateRules(settings.broker.broker_cluster_name, own.authorizes, own.unsigned_codes, own.unjudged_codes)
 
 
 def read_key_file(path: Path) -> tuple[bytes, ...]:

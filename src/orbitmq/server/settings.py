@@ -313,6 +313,7 @@ class _Assembly:
         _check_log_directory(store)
         self._check_own_log(store.store_path_commit_log)
         access = AccessSettings(**sections["access"])  # type: ignore[arg-type]
+        access.check()
         list(named_users(access))  # raises what is wrong with them
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),

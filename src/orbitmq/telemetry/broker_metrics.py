@@ -113,6 +113,9 @@ class BrokerMetrics:
     def _requests(self) -> Iterator[Family]:
         broker, statistics = self._broker, self._broker.statistics
         yield one(catalogue.BUSY, statistics.busy_count)
+        gate = broker.core.facilities.gate
+        if gate is not None:
+            yield by_label(catalogue.ACCESS_DENIED, list(gate.denials.items()))
         yield one(catalogue.PUT_FAILURES, statistics.put_failed_count)
         now_ns = broker.clock.monotonic_ns()
         latency = [(str(share), statistics.put_latency.percentile_ms(share, now_ns) / 1_000) for share in QUANTILES]

@@ -313,6 +313,12 @@ REQUEST_FAILURES: Final = _counter(
 REQUESTS_UNSUPPORTED: Final = _counter(
     "orbitmq_unsupported_requests_total", "Requests with a code that is not answered here.", "role"
 )
+ACCESS_DENIED: Final = _counter(
+    "orbitmq_access_denied_total",
+    "Requests of callers who are not known (no_name, unknown_user, disabled, wrong_signature), who failed too often lately (waits), "
+    "or who may not do it (not_allowed).",
+    "reason",
+)
 HANDLER_ERRORS: Final = _counter("orbitmq_handler_errors_total", "Requests that failed by a defect of ours.", "role")
 BUSY: Final = _counter(
     "orbitmq_busy_answers_total", "Requests answered SYSTEM_BUSY because they waited too long or too many waited."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ class StubGate:
     def __init__(self) -> None:
         self.asked: list[tuple[int, LedTo | None]] = []
         self.is_shut = False
+        self.denials: Counter[str] = Counter()
 
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         self.asked.append((command.code, led_to))

@@ -12,6 +12,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.protocol.java_properties import parse_properties
+from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import (
     Key,
     KeyStatus,
@@ -88,6 +89,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("listener", ListenerSettings),
         ("watch", WatchSettings),
         ("tls", TlsSettings),
+        ("access", AccessSettings),
     ],
 )
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
