@@ -225,8 +225,8 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     "setting",
     [
         "allAckInSyncStateSet=true",
-        "authenticationEnabled=true",
-        "authorizationEnabled=true",
+        "authenticationProvider=com.example.Ldap",
+        "authorizationStrategy=com.example.Mine",
         "brokerRole=SLAVE",
         "brokerRole=SYNC_MASTER",
         "brokerId=1",
@@ -257,6 +257,39 @@ def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str
 )
 def test_asking_for_nothing_unbuilt_is_fine(tmp_path: Path, setting: str) -> None:
     assert load(tmp_path, None, setting).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["authorizationEnabled=true"], "everybody could be whoever they say"),
+        (["authenticationWhitelist=34, x"], "authenticationWhitelist has 'x', which is no code"),
+        (["authorizationWhitelist=-1"], "authorizationWhitelist has '-1', which is no code"),
+    ],
+)
+def test_a_door_that_would_stay_open_stops_the_start(tmp_path: Path, flags: list[str], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load(tmp_path, None, *flags)
+
+
+def test_users_of_rocketmq_find_their_keys(tmp_path: Path) -> None:
+    package = "org.apache.rocketmq.auth"
+    settings = load(
+        tmp_path,
+        None,
+        "authenticationEnabled=true",
+        "authorizationEnabled=true",
+        f"authenticationProvider={package}.authentication.provider.DefaultAuthenticationProvider",
+        f"authorizationMetadataProvider={package}.authorization.provider.LocalAuthorizationMetadataProvider",
+        f"authenticationStrategy={package}.authentication.strategy.StatefulAuthenticationStrategy",
+        "authenticationWhitelist=34, 105",
+        "authorizationWhitelist=46",
+        "userCacheMaxNum=5",
+    )
+    access = settings.access
+    assert (access.authenticates, access.authorizes) == (True, True)
+    assert (access.unsigned_codes, access.unjudged_codes) == ({34, 105}, {46})
+    assert [("userCacheMaxNum" in warning) for warning in settings.warnings] == [True]
 
 
 def test_tls_files_are_read_where_they_are_named(tmp_path: Path) -> None:
