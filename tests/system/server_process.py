@@ -41,8 +41,13 @@ class ClosedByServer(Exception):
 class RawClient:
     """One blocking connection."""
 
-    def __init__(self, port: int, *, receive_buffer: int | None = None, limit_s: float = ANSWER_LIMIT_S) -> None:
+    def __init__(
+        self, port: int, *, receive_buffer: int | None = None, limit_s: float = ANSWER_LIMIT_S, source: str = ""
+    ) -> None:
+        """source: the address that it comes from."""
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(limit_s)
