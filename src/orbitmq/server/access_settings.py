@@ -34,6 +34,9 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str = ""
     """File of the keys that encrypt the table of users; empty: it is not encrypted."""
 
+    migrates_v1: bool = False
+    """Users and policies are made from the files of RocketMQ 4 where there are none of the same name."""
+
     plain: bool = False
     """The access control of RocketMQ 4: each request needs the signature of an account, and its permissions."""
 
