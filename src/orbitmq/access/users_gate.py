@@ -11,7 +11,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn, Protocol
@@ -19,23 +18,16 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 from orbitmq.access.authentication import Authentication, Unproven
 from orbitmq.access.denied import Denied
 from orbitmq.access.evaluation import Permissions
-from orbitmq.access.failures import FailedAttempts
+from orbitmq.access.failures import SlowedCallers, still_waits
 from orbitmq.access.gate import CALLER, LedTo
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.clock import Clock
-from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, RequestRow, ResourceType
 from orbitmq.protocol.signing import ACCESS_KEY_FIELD
-from orbitmq.units import NS_PER_MS
-
-logger = logging.getLogger("orbitmq.access")
-
-DEAF_UNTIL: Final = "deaf until"
-"""The attachment of a peer that has failed too often: until then, in monotonic nanoseconds, it is not listened to."""
 
 NOT_ALLOWED: Final = "not_allowed"
 """Label of a metric: the caller is known and may not do it."""
@@ -73,10 +65,9 @@ class UsersGate:
         self._users = users
         self._cluster = rules.cluster
         self._authorizes = rules.authorizes
-        self._clock = clock
         self._rules = {int(row.code): _code_rule(row, rules) for row in REQUESTS.values() if row.signed}
         self._authentication = Authentication(users.user)
-        self._attempts = FailedAttempts()
+        self._slowed = SlowedCallers(clock)
         self.denials: Counter[str] = Counter()
         """Requests that were not let through, by the reason: values of `Unproven`, `NOT_ALLOWED`, `WAITS`."""
 
@@ -89,8 +80,9 @@ class UsersGate:
             self._deny(f"request code {command.code} has no row that says who may send it")
         if not rule.is_signed:
             return
-        if DEAF_UNTIL in attachments:
-            self._listen_again(peer)
+        if self._slowed.waits(peer):
+            self.denials[WAITS] += 1
+            raise Denied(ResponseCode.NO_PERMISSION, still_waits(peer))
         user = self._authentication.caller(command)
         if isinstance(user, Unproven):
             self._refuse(user, command, peer)
@@ -139,32 +131,10 @@ class UsersGate:
     def _refuse(self, why: Unproven, command: Command, peer: Peer) -> NoReturn:
         """Count a request whose caller is not known; the more there were, the later its answer."""
         self.denials[why.value] += 1
-        now_ns, address = self._clock.monotonic_ns(), peer.address[0]
-        failure = self._attempts.add(address, now_ns)
         name = command.text(ACCESS_KEY_FIELD)
-        remark = _REMARKS[why].format(name=name)
-        if failure.lately in (1, FAILURES_UNSLOWED_MAX):
-            # A name that nobody has may be a secret that was put in the wrong place.
-            name = "" if self._users.user(name) is None else f" that names user {name!r}"
-            logger.warning(
-                "a request (code %d) from %s%s is refused: %s%s", command.code, address, name, why.value,
-                "" if failure.lately == 1 else f"; {failure.lately} failed lately, the answers to more of them wait",
-                extra={"event": "caller_unknown"},
-            )  # fmt: skip
-        if failure.wait_ms:
-            peer.attachments[DEAF_UNTIL] = now_ns + failure.wait_ms * NS_PER_MS
-        raise Denied(ResponseCode.NO_PERMISSION, remark, wait_ms=failure.wait_ms)
-
-    def _listen_again(self, peer: Peer) -> None:
-        """Raises `Denied` while it is too early."""
-        until_ns = peer.attachments[DEAF_UNTIL]
-        if isinstance(until_ns, int) and self._clock.monotonic_ns() < until_ns:
-            self.denials[WAITS] += 1
-            raise Denied(
-                ResponseCode.NO_PERMISSION,
-                f"too many requests from {peer.address[0]} had no right signature: this connection waits",
-            )
-        del peer.attachments[DEAF_UNTIL]
+        known_name = "" if self._users.user(name) is None else name
+        wait_ms = self._slowed.failed(command, peer, why.value, known_name)
+        raise Denied(ResponseCode.NO_PERMISSION, _REMARKS[why].format(name=name), wait_ms=wait_ms)
 
 
 def _told(needed: Needed, command: Command) -> str:

@@ -31,7 +31,7 @@ class PlainAccess:
         files = plain_files.PlainFiles(_folder(settings), clock)
         self._watch = plain_files.PlainWatch(files, wakeups)
         self.files = files
-        self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name)
+        self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, clock)
 
     def watch(self) -> None:
         """Begin to look at the files from time to time."""

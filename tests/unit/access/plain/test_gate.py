@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tests.callers import ADDRESS, CLUSTER, GROUP, TOPIC, CallingPeer, led_to, sample, signed
 
@@ -12,6 +14,8 @@ from orbitmq.access.plain.gate import EXCEPTION, NOT_ALLOWED, PlainGate
 from orbitmq.access.plain.table import PlainTable
 from orbitmq.access.plain.yaml_text import Value
 from orbitmq.access.users import User, UserType
+from orbitmq.clock import ManualClock
+from orbitmq.limits.access import FAILURE_WAIT_MAX_MS, FAILURES_UNSLOWED_MAX
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, RequestRow, RequestServer
@@ -33,8 +37,9 @@ class PlainDoor:
     def __init__(self, *, white: tuple[Value, ...] = (), **members: Value) -> None:
         account: Value = {"accessKey": KEY, "secretKey": SECRET, **members}
         tree: Value = {"globalWhiteRemoteAddresses": list(white), "accounts": [account]}
+        self.clock = ManualClock(1_700_000_000_000)
         self.table = PlainTable([read_plain_tree(tree, "plain_acl.yml")])
-        self.gate = PlainGate(lambda: self.table, CLUSTER)
+        self.gate = PlainGate(lambda: self.table, CLUSTER, self.clock)
 
     def told(self, command: Command, peer: CallingPeer | None = None, record: LedTo = led_to) -> str | None:
         """What a request is told behind the name of the exception; None when it comes through."""
@@ -81,6 +86,24 @@ def test_nobody_comes_through_without_a_right_signature(row: RequestRow) -> None
     assert door.told(changed) == f"Check signature failed for accessKey={KEY}"
     assert door.told(signed(sample(row), ANN)) is None
     assert dict(door.gate.denials) == {"no_name": 1, "unknown_user": 1, "wrong_signature": 2}
+
+
+def mutated(command: Command, chance: random.Random) -> Command:
+    """The same request with one character or byte of what is signed, or of its signature, replaced by another."""
+    fields, body = dict(command.fields), bytearray(command.body)
+    if body and chance.random() < 0.3:
+        body[chance.randrange(len(body))] ^= chance.randrange(1, 256)
+    else:
+        name = chance.choice([name for name, value in fields.items() if value])
+        value, at = fields[name], chance.randrange(len(fields[name]))
+        fields[name] = value[:at] + chr(ord(value[at]) ^ chance.randrange(1, 32)) + value[at + 1 :]
+    return request(command.code, fields, bytes(body))
+
+
+@pytest.mark.parametrize("row", SERVED, ids=NAMES)
+def test_no_mutated_request_comes_through(row: RequestRow) -> None:
+    door, chance, command = PlainDoor(admin=True), random.Random(row.code), signed(sample(row), ANN)
+    assert [told for _ in range(250) if (told := door.told(mutated(command, chance))) is None] == []
 
 
 @pytest.mark.parametrize("row", SERVED, ids=NAMES)
@@ -188,6 +211,25 @@ def test_who_may_publish_is_shown_transactions_of_the_topic() -> None:
     assert may(KEY, TOPIC, admin=True)
     assert not may("nobody-here", TOPIC, admin=True)
     assert may("", TOPIC)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_goes_on_failing_waits_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
+    door, peer = PlainDoor(admin=True), CallingPeer()
+    for _ in range(FAILURES_UNSLOWED_MAX):
+        assert door.told(signed(send(TOPIC), ANN, "wrong-secret"), peer) is not None
+        assert door.told(signed(send(TOPIC), ANN), peer) is None
+    assert door.told(signed(send(TOPIC), ANN, "wrong-secret"), peer) is not None
+    told = door.told(signed(send(TOPIC), ANN), peer)
+    assert told is not None
+    assert "this connection waits" in told
+    assert door.told(signed(send(TOPIC), ANN), CallingPeer()) is None
+    door.clock.advance(FAILURE_WAIT_MAX_MS)
+    assert door.told(signed(send(TOPIC), ANN), peer) is None
+    assert len(caplog.records) == 2
+    assert "secret-of" not in caplog.text
 
 
 # --- white lists and callers ------------------------------------------------------------------------------------------
