@@ -176,6 +176,9 @@ HTTP_IDLE_MS: Final = 120_000
 PROXY_FILE_BYTES_MAX: Final = 1_048_576
 """Longest `rmq-proxy.json` that is read at the start; a proxy's has some kilobytes. A longer one stops the start."""
 
+HTTP_LATE_ANSWERS_MAX: Final = 16
+"""Answers to wrong passwords that wait at a time; each holds one of HTTP_CONNECTIONS_MAX. Further ones are told to come later at once."""
+
 LOG_REPEATS_MAX: Final = 100
 """Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported.
 Peers can cause lines, and a million of them must not fill the disk that the log shares with the store."""

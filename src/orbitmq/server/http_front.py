@@ -45,10 +45,16 @@ NAME = "http"
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """A request without its body. `path` ends before the question mark."""
+    """A request without its body. `path` ends before the question mark. `authorization` is the header, which may hold a password, or
+    empty; `client` the address that asks."""
 
     path: str
     accept: str
+    authorization: str = ""
+    client: str = ""
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.path!r} from {self.client})"
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -63,9 +69,12 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 _PHRASES: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     501: "Not Implemented",
@@ -256,11 +265,12 @@ class _Connection(asyncio.Protocol):
             has_body = not isinstance(self._http.next_event(), h11.EndOfMessage)
         except h11.RemoteProtocolError as error:
             self._front.traffic.bad_requests += 1
-            _log.info("http: a request from %s is malformed: %s", self._peer(), error)
+            what = str(error).partition(":")[0]  # behind the colon stands the line, which may have a password
+            _log.info("http: a request from %s is malformed: %s", self._peer(), what)
             if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 self._end()
                 return
-            self._begin(self._write(_problem(error.error_status_hint or 400, str(error)), close=True))
+            self._begin(self._write(_problem(error.error_status_hint or 400, what), close=True))
             return
         self._is_head = event.method == b"HEAD"
         if has_body:
@@ -271,7 +281,8 @@ class _Connection(asyncio.Protocol):
         else:
             headers = dict(event.headers)
             path = event.target.decode("ascii", "replace").partition("?")[0]
-            self._begin(self._asked(HttpRequest(path, headers.get(b"accept", b"").decode("latin-1"))))
+            accept, authorization = (headers.get(name, b"").decode("latin-1") for name in (b"accept", b"authorization"))
+            self._begin(self._asked(HttpRequest(path, accept, authorization, self._address[0])))
 
     def _begin(self, answering: Coroutine[object, object, None]) -> None:
         """The request is whole: nothing more is read until it is answered."""

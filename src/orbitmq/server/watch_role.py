@@ -22,6 +22,7 @@ from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
 from orbitmq.nameserver.server import NameServer
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.http_access import HttpAccess
 from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
@@ -73,7 +74,15 @@ class WatchRole:
         self.watching = Watching(registry, clock, metrics=settings.watch.metrics_exporter != "DISABLE")
         self.watching.certificate = rules.certificate
         self.watching.readiness.append(lambda: [self.state] if self.state is not None else [])
-        self.front = HttpFront(self.watching.answer, wakeups, clock, room, rules)
+        access = settings.access
+        self.guard: HttpAccess | None = None
+        """Stands before everything but health where callers have to be known; it needs to be given the users."""
+        if access.authenticates:
+            cluster = settings.broker.broker_cluster_name
+            self.guard = HttpAccess(self.watching.answer, clock, cluster, authorizes=access.authorizes)
+        self.front = HttpFront(
+            self.watching.answer if self.guard is None else self.guard.answer, wakeups, clock, room, rules
+        )
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         self._process = ProcessMetrics(
             turn,

@@ -223,3 +223,24 @@ async def test_a_taken_port_is_named() -> None:
         assert not other.is_listening
         with pytest.raises(RuntimeError, match="not listening"):
             _ = other.address
+
+
+async def test_a_malformed_header_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        async with serving() as front:
+            status, _, body = await ask(
+                front, b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic c2Vj\x00cmV0\r\n\r\n"
+            )
+    assert status == 400
+    assert b"c2Vj" not in body
+    assert "malformed" in caplog.text
+    assert "c2Vj" not in caplog.text
+
+
+async def test_the_header_with_the_password_and_the_address_reach_who_answers() -> None:
+    async def tell(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, "text/plain", f"{request.authorization} {request.client}".encode())
+
+    async with serving(tell) as front:
+        _, _, body = await ask(front, b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic abc\r\n\r\n")
+        assert body == b"Basic abc 127.0.0.1"
