@@ -21,6 +21,7 @@ from typing import Final
 
 from orbitmq.access.denied import Denied
 from orbitmq.access.gate import Gate
+from orbitmq.access.late_answers import LateAnswers
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
@@ -79,6 +80,7 @@ class NameServer:
         gate: Gate | None = None,
     ) -> None:
         self._gate = gate
+        self._late_answers = LateAnswers(deadlines, clock)
         self.config = config
         self.routes = RouteTable()
         self.kv = KvTable(kv_file)
@@ -111,12 +113,21 @@ class NameServer:
                 self._gate.admit(request, peer, None)
             answered = answer(self, request, peer)
         except Denied as denied:
-            answered = response(request, denied.code, denied.remark, _empty_fields(request.code))
+            answered = self._denied(request, peer, denied)
         except ProtocolError as error:
             answered = response(request, ResponseCode.SYSTEM_ERROR, str(error), _empty_fields(request.code))
         if answered is not None and answered.code:
             self.tally.failed(request.code, answered.code)
         return answered
+
+    def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
+        """The answer; None where it comes later."""
+        answer = response(request, denied.code, denied.remark, _empty_fields(request.code))
+        if not denied.wait_ms or request.is_oneway:
+            return answer
+        self.tally.failed(request.code, denied.code)
+        self._late_answers.send(peer, answer, denied.wait_ms)
+        return None
 
     def peer_closed(self, peer: Peer) -> None:
         """Brokers that registered over this connection, and not over a newer one, are gone."""

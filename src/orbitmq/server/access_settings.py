@@ -43,6 +43,9 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     plain_folder: str = ""
     """Where `plain_acl.yml` lies; empty: `conf` in the data directory."""
 
+    guards_name_server: bool = False
+    """What changes the name server needs the signature of a user who may change the cluster."""
+
     @property
     def unsigned_codes(self) -> frozenset[int]:
         return _codes("authenticationWhitelist", self.authentication_whitelist)

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from orbitmq.access.users import User, UserType
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.signing import Credentials
 from orbitmq.server.access_settings import AccessSettings
+
+if TYPE_CHECKING:
+    from orbitmq.access.evaluation import Permissions
+    from orbitmq.access.users_gate import UserSource
 
 INNER_KEY = "innerClientAuthenticationCredentials"
 INITIAL_KEY = "initAuthenticationUser"
@@ -31,6 +36,20 @@ def named_users(access: AccessSettings) -> Iterator[User]:
     for named in (initial, inner_credentials(access)):
         if named is not None:
             yield User(named.access_key, named.secret_key, UserType.SUPER)
+
+
+class NamedUsers:
+    """The users that a name server knows: those of the configuration, or of a broker in the same process, which has the others too."""
+
+    def __init__(self, access: AccessSettings) -> None:
+        self.of_broker: UserSource | None = None
+        self._named = {user.name: user for user in named_users(access)}
+
+    def user(self, name: str) -> User | None:
+        return self._named.get(name) if self.of_broker is None else self.of_broker.user(name)
+
+    def permissions(self, name: str) -> Permissions | None:
+        return None if self.of_broker is None else self.of_broker.permissions(name)
 
 
 def _read(key: str, text: str, name_field: str, secret_field: str) -> Credentials | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orbitmq.access.users_gate import GateRules, UsersGate
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.java_properties import read_properties
 from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.listener import Listener
+from orbitmq.server.named_users import NamedUsers
 from orbitmq.server.outbound import Notices
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.values import parse
@@ -21,6 +23,12 @@ class NameServerRole:
     def __init__(self, process: Surroundings) -> None:
         settings = process.settings
         self.deadlines = Deadlines()
+        self.users: NamedUsers | None = None
+        """Who may change the name server; None: whoever can connect."""
+        gate = None
+        if settings.access.guards_name_server:
+            self.users = NamedUsers(settings.access)
+            gate = UsersGate(self.users, GateRules(settings.broker.broker_cluster_name), process.clock)
         self._notices = Notices(process.clock, process.room, process.calling)
         self.server = NameServer(
             settings.nameserver,
@@ -30,6 +38,7 @@ class NameServerRole:
             notify=self._notices.post,
             save_config=self._keep_changes,
             changes=settings.nameserver_changes,
+            gate=gate,
         )
         self._files, self._changes_file = process.files, settings.nameserver_runtime_file
         self.listener = Listener(

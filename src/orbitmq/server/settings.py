@@ -314,7 +314,7 @@ class _Assembly:
         self._check_own_log(store.store_path_commit_log)
         access = AccessSettings(**sections["access"])  # type: ignore[arg-type]
         access.check()
-        list(named_users(access))  # raises what is wrong with them
+        self._check_access(access)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -337,6 +337,19 @@ class _Assembly:
             nameserver_changes=nameserver_changes,
             warnings=tuple(warnings),
         )
+
+    def _check_access(self, access: AccessSettings) -> None:
+        has_table = Role.BROKER in self._roles and access.authenticates
+        if (
+            not list(named_users(access))
+            and access.guards_name_server
+            and Role.NAMESERVER in self._roles
+            and not has_table
+        ):
+            raise ConfigurationError(
+                "nameserverAuthenticationEnabled = true, and there is no user who could change the name server",
+                remedy="give innerClientAuthenticationCredentials, to the brokers as well, or initAuthenticationUser",
+            )
 
     def _check_own_log(self, log: Path | None) -> None:
         """Several brokers can share one file and differ in `--data`: a log that the file names would be theirs together."""

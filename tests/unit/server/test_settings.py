@@ -441,3 +441,14 @@ def test_a_file_of_a_proxy_that_says_something_else_stops_the_start(tmp_path: Pa
     (tmp_path / "rmq-proxy.json").write_text('{"authenticationEnabled": true}')
     with pytest.raises(ConfigurationError, match="authenticationEnabled is true"):
         load_settings(roles=[Role.BROKER], config=config)
+
+
+def test_a_guarded_name_server_needs_somebody_who_may_change_it(tmp_path: Path) -> None:
+    where = Overrides(data=tmp_path)
+    guarded = ["nameserverAuthenticationEnabled=true"]
+    named = 'innerClientAuthenticationCredentials={"accessKey": "inner", "secretKey": "hush"}'
+    for roles in ([Role.NAMESERVER], [Role.NAMESERVER, Role.BROKER]):
+        with pytest.raises(ConfigurationError, match="there is no user who could change the name server"):
+            load_settings(roles=roles, flags=guarded, overrides=where)
+        assert load_settings(roles=roles, flags=[*guarded, named], overrides=where).access.guards_name_server
+    assert load_settings(roles=[Role.BROKER], flags=guarded, overrides=where).access.guards_name_server
