@@ -1,0 +1,186 @@
+"""The official Java clients, signing and encrypted, at a server that takes nothing else; mqadmin says who may do what while it runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rig.drivers import Driver, DriverFailed, java_driver, transaction_driver
+from rig.mqadmin import MqAdmin
+from rig.toolchain import BROKER_VERSION, NEW_VERSION, OLD_CLIENT_VERSION, java_build
+from tests.system.server_process import ServedProcess
+
+pytestmark = pytest.mark.java
+
+RECEIVED_LIMIT_S = 180
+ROOT, APP = {"name": "root", "secret": "root-secret"}, {"name": "app", "secret": "app-secret"}
+SETTINGS = {
+    "tls.test.mode.enable": "true",
+    "tls.server.mode": "enforcing",
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "nameserverAuthenticationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": ROOT["name"], "password": ROOT["secret"]}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-secret"}),
+    "recallMessageEnable": "true",
+    "transactionTimeOut": "3000",
+    "transactionCheckInterval": "2000",
+    "httpEnable": "false",
+}
+
+
+@contextmanager
+def environment(monkeypatch: pytest.MonkeyPatch, who: Mapping[str, str] | None, *, tls: bool = True) -> Iterator[None]:
+    """What Java programs that start within it are: a user, or nobody."""
+    with monkeypatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", f"-Dtls.enable={str(tls).lower()}")
+        if who is not None:
+            patch.setenv("ROCKETMQ_ACCESS_KEY", who["name"])
+            patch.setenv("ROCKETMQ_SECRET_KEY", who["secret"])
+        yield
+
+
+@pytest.fixture(scope="module")
+def served(
+    available: Callable[[Callable[[], object]], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedProcess]:
+    """A server with a user who may use topics and groups whose names begin with `app`."""
+    available(lambda: java_build(BROKER_VERSION))
+    folder = tmp_path_factory.mktemp("access")
+    config = folder / "broker.conf"
+    config.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+    config.chmod(0o600)
+    server = ServedProcess(folder / "server", options=("--config", config))
+    with pytest.MonkeyPatch.context() as patch, environment(patch, ROOT):
+        with MqAdmin(f"127.0.0.1:{server.name_port}", folder / "mqadmin") as tool:
+            at = ("-b", f"127.0.0.1:{server.port}")
+            tool.run("createUser", *at, "-u", APP["name"], "-p", APP["secret"])
+            tool.run(
+                "createAcl", *at, "-s", f"User:{APP['name']}", "-r", "Topic:app*,Group:app*", "-a", "Pub,Sub", "-d", "Allow"
+            )  # fmt: skip
+            assert APP["name"] in tool.run("listUser", *at)
+            assert "Topic:app*" in tool.run("getAcl", *at, "-s", f"User:{APP['name']}")
+            for version in (BROKER_VERSION, NEW_VERSION):
+                topic, group = f"appPopped{version}", f"appPopping{version}"
+                tool.run("updateTopic", *at, "-t", topic.replace(".", "_"))
+                group = group.replace(".", "_")
+                tool.run("updateSubGroup", *at, "-g", group)
+                tool.run("setConsumeMode", *at, "-t", topic.replace(".", "_"), "-g", group, "-m", "POP", "-q", "0")
+    yield server
+    server.stop()
+
+
+def warmed(driver: Driver, topic: str) -> None:
+    """The first handshake of a cold JVM can outlast the 3 s of a send."""
+    for last in (False, False, True):
+        try:
+            driver.command("produce", topic=topic, mode="plain", count=1, prefix="first")
+            return
+        except DriverFailed:
+            if last:
+                raise
+
+
+def received(driver: Driver, group: str) -> Counter[str]:
+    return Counter(event["body"].partition("-")[0] for event in driver.events("received", group=group))
+
+
+@pytest.mark.parametrize("version", [OLD_CLIENT_VERSION, BROKER_VERSION, NEW_VERSION])
+def test_a_user_sends_and_receives_what_it_may(
+    version: str,
+    served: ServedProcess,
+    available: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    available(lambda: java_build(version))
+    name = version.replace(".", "_")
+    topic, group = f"appTopic{name}", f"appReaders{name}"
+    with (
+        environment(monkeypatch, APP),
+        java_driver(version, f"127.0.0.1:{served.name_port}", tmp_path / "client") as driver,
+    ):
+        warmed(driver, topic)
+        for mode in ("plain", "oneway", "async", "batch"):
+            driver.command("produce", topic=topic, mode=mode, count=5, prefix=mode, size=5_000)
+        driver.command("produce", topic=topic, level=1, prefix="delayed")
+        driver.command("consume", group=group, topic=topic, fail=1, retryLevel=1)
+        expected = {"first": 1, "plain": 5, "oneway": 5, "async": 5, "batch": 5, "delayed": 1}
+        if version != OLD_CLIENT_VERSION:
+            (timed,) = driver.command("produce", topic=topic, DelayTimeMs=60_000, prefix="recalled")[:1]
+            (recalled,) = driver.command("recall", topic=topic, handle=timed["handle"])[:1]
+            assert recalled["event"] == "recalled", recalled
+            driver.command("produce", topic=topic, DelayTimeMs=1_000, prefix="timed")
+            expected["timed"] = 1
+            driver.command("produce", topic=f"appPopped{name}", count=5, prefix="popped")
+            driver.command("consume", group=f"appPopping{name}", topic=f"appPopped{name}", asks=1)
+            driver.wait(
+                lambda _: received(driver, f"appPopping{name}")["popped"] >= 5, RECEIVED_LIMIT_S, "popped messages"
+            )
+        twice = {prefix: 2 * count for prefix, count in expected.items()}
+        driver.wait(
+            lambda _: all(received(driver, group)[prefix] >= count for prefix, count in twice.items()),
+            RECEIVED_LIMIT_S,
+            "messages that failed once",
+        )
+        with pytest.raises(DriverFailed, match=r"CODE: 16 .*User:app has no permission to access Topic:secret"):
+            driver.command("produce", topic="secret", prefix="denied")
+        driver.close()
+    assert received(driver, group).keys() == expected.keys()
+
+
+def test_a_transaction_is_decided_later(served: ServedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        environment(monkeypatch, APP),
+        transaction_driver(BROKER_VERSION, f"127.0.0.1:{served.name_port}", tmp_path / "client") as driver,
+    ):
+        for last in (False, False, True):
+            try:
+                driver.command("half", topic="appDecided", body="later", state="unknown", checked="commit")
+                break
+            except DriverFailed:
+                if last:
+                    raise
+        driver.command("half", topic="appDecided", body="now", state="commit")
+        driver.wait(lambda _: bool(driver.events("checked", body="later")), RECEIVED_LIMIT_S, "a check")
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [
+        (None, "username cannot be null"),
+        ({"name": "app", "secret": "another"}, "check signature failed"),
+        ({"name": "stranger", "secret": "app-secret"}, "is not found"),
+    ],
+)
+def test_nobody_else_gets_in(
+    who: dict[str, str] | None, why: str, served: ServedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        environment(monkeypatch, who),
+        java_driver(BROKER_VERSION, f"127.0.0.1:{served.name_port}", tmp_path / "client") as driver,
+        pytest.raises(DriverFailed, match=f"CODE: 16 .*{why}"),
+    ):
+        driver.command("produce", topic="appTopic5_3_3", prefix="denied")
+
+
+def test_a_client_without_either_is_served_where_both_are_optional(
+    available: Callable[[Callable[[], object]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available(lambda: java_build(BROKER_VERSION))
+    settings = {"tls.test.mode.enable": "true", "tls.server.mode": "permissive", "httpEnable": "false"}
+    server = ServedProcess(tmp_path / "server", settings=settings)
+    with (
+        environment(monkeypatch, None, tls=False),
+        java_driver(BROKER_VERSION, f"127.0.0.1:{server.name_port}", tmp_path / "client") as driver,
+    ):
+        driver.command("produce", topic="plain", mode="plain", count=20, prefix="m", size=5_000)
+        driver.command("consume", group="readers", topic="plain")
+        driver.wait(lambda _: received(driver, "readers")["m"] >= 20, RECEIVED_LIMIT_S, "messages")
+        driver.close()
+    server.stop()
