@@ -16,14 +16,16 @@ from .server_process import ServedProcess, free_ports, until
 
 INNER = Credentials("inner", "inner-secret")
 KNOWN = {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-secret"})}
-WRONG = {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "another"})}
+WRONG = {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "hush-hush"})}
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    folder = tmp_path_factory.mktemp("names")
     server = ServedProcess(
-        tmp_path_factory.mktemp("names"),
+        folder,
         command="nameserver",
+        options=("--data", folder / "data"),
         settings={"nameserverAuthenticationEnabled": "true", "httpEnable": "false", **KNOWN},
     )
     yield server
@@ -67,7 +69,7 @@ def test_a_broker_without_says_why_it_is_not(
     server = broker(tmp_path / name, names, settings)
     until(lambda: "registration at name server" in server.log())
     assert "innerClientAuthenticationCredentials" in server.log()
-    assert "another" not in server.log()
+    assert "hush-hush" not in server.log()
     facts = json.loads(readiness(server))
     assert [reason["reason"] for reason in facts["reasons"]] == ["not_registered"]
     assert "innerClientAuthenticationCredentials" in facts["reasons"][0]["text"]

@@ -7,8 +7,8 @@ import base64
 import logging
 
 import pytest
-from orbitmq.access.evaluation import Permissions
 
+from orbitmq.access.evaluation import Permissions
 from orbitmq.access.policies import Acl, Decision, Entry, read_resource
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.clock import ManualClock

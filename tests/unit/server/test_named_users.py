@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from orbitmq.access.evaluation import Permissions
 
+from orbitmq.access.evaluation import Permissions
 from orbitmq.access.policies import Acl
 from orbitmq.access.users import User, UserType
 from orbitmq.errors import ConfigurationError
