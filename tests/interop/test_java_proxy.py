@@ -7,6 +7,7 @@ Everything is sent first, so that the waiting times pass together.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -25,9 +26,17 @@ from orbitmq.protocol.remoting.bodies import CustomizedRetryPolicy, GroupRetryPo
 pytestmark = pytest.mark.java
 
 SETTINGS = {"transactionTimeOut": "3000", "transactionCheckInterval": "2000", "recallMessageEnable": "true"}
+PROXY_USER = json.dumps({"accessKey": "proxy", "secretKey": "proxy-secret"})
+SIGNED = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "innerClientAuthenticationCredentials": PROXY_USER,
+}
+"""A broker of ours that knows its callers. The proxy of 5.3.3 calls it signed; that of 5.5.0 calls one that is open."""
 TYPES = {"Plain": "NORMAL", "Ordered": "FIFO", "Timed": "DELAY", "Decided": "TRANSACTION"}
 TYPES_OF_RELEASES = {BROKER_VERSION: TYPES, NEW_VERSION: {**TYPES, "Urgent": "PRIORITY"}}
 QUEUES_COUNT = 4
+OPTIONS = orbitmq.ClientOptions(credentials=orbitmq.Credentials("proxy", "proxy-secret"))
 RETRY_MS = 1000
 ORDERED = ["a1", "a2", "a3", "b1", "b2", "b3"]
 DEAD = {"Hopeless": {"e", "f"}, "HopelessInOrder": set(ORDERED)}
@@ -51,9 +60,11 @@ def proxy(
 ) -> Iterator[ProxyRole]:
     release: str = request.param
     available(lambda: (java_build(release), java_build(GRPC_CLIENT_VERSION)))
-    broker = brokers(kind, "broker", settings=SETTINGS, release=release).start()
+    signs = kind is Kind.ORBITMQ and release == BROKER_VERSION
+    broker = brokers(kind, "broker", settings=SETTINGS | (SIGNED if signs else {}), release=release).start()
     ports = broker.nameserver_port + 2, broker.nameserver_port + 5
-    role = ProxyRole(release, tmp_path / "proxy", ports, broker.name_server)
+    signing = {"enableAclRpcHookForClusterMode": True, "innerClientAuthenticationCredentials": PROXY_USER}
+    role = ProxyRole(release, tmp_path / "proxy", ports, broker.name_server, signing if signs else None)
     role.start()
     try:
         role.wait_serving()
@@ -94,7 +105,7 @@ async def create_topics_and_groups(name_server: str, types: dict[str, str]) -> N
         ),
         "OrderedPops": SubscriptionGroupConfig(consume_message_orderly=True),
     }
-    async with orbitmq.connect(name_server) as mq:
+    async with orbitmq.connect(name_server, options=OPTIONS) as mq:
         for topic, message_type in types.items():
             attributes = {"message.type": message_type}
             await mq.admin.create_topic(topic, queues_count=QUEUES_COUNT, attributes=attributes)
@@ -219,7 +230,7 @@ def transactions(driver: Driver, kind: Kind) -> None:
 
 
 async def until_dead(name_server: str) -> None:
-    async with orbitmq.connect(name_server) as mq:
+    async with orbitmq.connect(name_server, options=OPTIONS) as mq:
         for group in DEAD:
             await until_routed(mq, f"%DLQ%{group}")
 

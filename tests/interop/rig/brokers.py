@@ -186,10 +186,18 @@ class BrokerRole(Server):
 class ProxyRole(Server):
     """RocketMQ's proxy for gRPC clients, in front of whatever stands at a name server. It takes short times from its clients."""
 
-    def __init__(self, release: str, folder: Path, ports: tuple[int, int], name_server: str) -> None:
-        """ports: for gRPC, and for the remoting protocol, which nobody asks here."""
+    def __init__(
+        self,
+        release: str,
+        folder: Path,
+        ports: tuple[int, int],
+        name_server: str,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """ports: for gRPC, and for the remoting protocol, which nobody asks here. settings: keys of its file, beside those set here."""
         super().__init__(folder)
         self.release, self.ports, self.name_server = release, ports, name_server
+        self._settings = dict(settings or {})
 
     @property
     def address(self) -> str:
@@ -206,6 +214,7 @@ class ProxyRole(Server):
             "minInvisibleTimeMillsForRecv": 1000,
             "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
             "rocketmqMQClientNum": 1,
+            **self._settings,
         }
         conf.write_text(json.dumps(settings))
         main_class = "org.apache.rocketmq.proxy.ProxyStartup"
