@@ -55,21 +55,24 @@ def served(
     config.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
     config.chmod(0o600)
     server = ServedProcess(folder / "server", options=("--config", config))
-    with pytest.MonkeyPatch.context() as patch, environment(patch, ROOT):
-        with MqAdmin(f"127.0.0.1:{server.name_port}", folder / "mqadmin") as tool:
-            at = ("-b", f"127.0.0.1:{server.port}")
-            tool.run("createUser", *at, "-u", APP["name"], "-p", APP["secret"])
-            tool.run(
-                "createAcl", *at, "-s", f"User:{APP['name']}", "-r", "Topic:app*,Group:app*", "-a", "Pub,Sub", "-d", "Allow"
-            )  # fmt: skip
-            assert APP["name"] in tool.run("listUser", *at)
-            assert "Topic:app*" in tool.run("getAcl", *at, "-s", f"User:{APP['name']}")
-            for version in (BROKER_VERSION, NEW_VERSION):
-                topic, group = f"appPopped{version}", f"appPopping{version}"
-                tool.run("updateTopic", *at, "-t", topic.replace(".", "_"))
-                group = group.replace(".", "_")
-                tool.run("updateSubGroup", *at, "-g", group)
-                tool.run("setConsumeMode", *at, "-t", topic.replace(".", "_"), "-g", group, "-m", "POP", "-q", "0")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        environment(patch, ROOT),
+        MqAdmin(f"127.0.0.1:{server.name_port}", folder / "mqadmin") as tool,
+    ):
+        at = ("-b", f"127.0.0.1:{server.port}")
+        tool.run("createUser", *at, "-u", APP["name"], "-p", APP["secret"])
+        tool.run(
+            "createAcl", *at, "-s", f"User:{APP['name']}", "-r", "Topic:app*,Group:app*", "-a", "Pub,Sub", "-d", "Allow"
+        )  # fmt: skip
+        assert APP["name"] in tool.run("listUser", *at)
+        assert "Topic:app*" in tool.run("getAcl", *at, "-s", f"User:{APP['name']}")
+        for version in (BROKER_VERSION, NEW_VERSION):
+            topic, group = f"appPopped{version}", f"appPopping{version}"
+            tool.run("updateTopic", *at, "-t", topic.replace(".", "_"))
+            group = group.replace(".", "_")
+            tool.run("updateSubGroup", *at, "-g", group)
+            tool.run("setConsumeMode", *at, "-t", topic.replace(".", "_"), "-g", group, "-m", "POP", "-q", "0")
     yield server
     server.stop()
 

@@ -67,11 +67,11 @@ class HttpAccess:
 
     async def _unproven(self, request: HttpRequest) -> HttpAnswer:
         failure = self._attempts.add(request.client, self._clock.monotonic_ns())
-        if failure.count in (1, FAILURES_UNSLOWED_MAX):
+        if failure.lately in (1, FAILURES_UNSLOWED_MAX):
             _log.warning(
                 "http: name or password from %s is wrong, or the user is disabled (%d times lately)",
                 request.client,
-                failure.count,
+                failure.lately,
                 extra={"event": "caller_unknown"},
             )
         if failure.wait_ms:
