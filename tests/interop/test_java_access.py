@@ -67,12 +67,9 @@ def served(
         )  # fmt: skip
         assert APP["name"] in tool.run("listUser", *at)
         assert "Topic:app*" in tool.run("getAcl", *at, "-s", f"User:{APP['name']}")
-        for version in (BROKER_VERSION, NEW_VERSION):
-            topic, group = f"appPopped{version}", f"appPopping{version}"
-            tool.run("updateTopic", *at, "-t", topic.replace(".", "_"))
-            group = group.replace(".", "_")
-            tool.run("updateSubGroup", *at, "-g", group)
-            tool.run("setConsumeMode", *at, "-t", topic.replace(".", "_"), "-g", group, "-m", "POP", "-q", "0")
+        tool.run("updateTopic", *at, "-t", "appPopped")
+        tool.run("updateSubGroup", *at, "-g", "appPopping")
+        tool.run("setConsumeMode", *at, "-t", "appPopped", "-g", "appPopping", "-m", "POP", "-q", "0")
     yield server
     server.stop()
 
@@ -81,15 +78,22 @@ def warmed(driver: Driver, topic: str) -> None:
     """The first handshake of a cold JVM can outlast the 3 s of a send."""
     for last in (False, False, True):
         try:
-            driver.command("produce", topic=topic, mode="plain", count=1, prefix="first")
+            driver.command("produce", topic=topic, tag="first")
             return
         except DriverFailed:
             if last:
                 raise
 
 
+def refusal(driver: Driver, topic: str) -> str:
+    """What a send is answered that is not to be taken."""
+    (failed,) = [e for e in driver.command("produce", topic=topic, mode="async") if e["event"] == "send_failed"]
+    return str(failed["error"])
+
+
 def received(driver: Driver, group: str) -> Counter[str]:
-    return Counter(event["body"].partition("-")[0] for event in driver.events("received", group=group))
+    """How many of each tag, which the senders here give by what they do."""
+    return Counter(event["tags"] for event in driver.events("received", group=group))
 
 
 @pytest.mark.parametrize("version", [OLD_CLIENT_VERSION, BROKER_VERSION, NEW_VERSION])
@@ -109,29 +113,28 @@ def test_a_user_sends_and_receives_what_it_may(
     ):
         warmed(driver, topic)
         for mode in ("plain", "oneway", "async", "batch"):
-            driver.command("produce", topic=topic, mode=mode, count=5, prefix=mode, size=5_000)
-        driver.command("produce", topic=topic, level=1, prefix="delayed")
+            driver.command("produce", topic=topic, mode=mode, count=5, tag=mode, size=5_000)
+        driver.command("produce", topic=topic, level=1, tag="delayed")
         driver.command("consume", group=group, topic=topic, fail=1, retryLevel=1)
         expected = {"first": 1, "plain": 5, "oneway": 5, "async": 5, "batch": 5, "delayed": 1}
         if version != OLD_CLIENT_VERSION:
-            (timed,) = driver.command("produce", topic=topic, DelayTimeMs=60_000, prefix="recalled")[:1]
+            (timed,) = driver.command("produce", topic=topic, DelayTimeMs=60_000, tag="recalled")[:1]
             (recalled,) = driver.command("recall", topic=topic, handle=timed["handle"])[:1]
             assert recalled["event"] == "recalled", recalled
-            driver.command("produce", topic=topic, DelayTimeMs=1_000, prefix="timed")
+            driver.command("produce", topic=topic, DelayTimeMs=1_000, tag="timed")
             expected["timed"] = 1
-            driver.command("produce", topic=f"appPopped{name}", count=5, prefix="popped")
-            driver.command("consume", group=f"appPopping{name}", topic=f"appPopped{name}", asks=1)
-            driver.wait(
-                lambda _: received(driver, f"appPopping{name}")["popped"] >= 5, RECEIVED_LIMIT_S, "popped messages"
-            )
+        if version == BROKER_VERSION:
+            driver.command("produce", topic="appPopped", count=5, tag="popped")
+            driver.command("consume", group="appPopping", topic="appPopped", asks=1)
+            driver.wait(lambda _: received(driver, "appPopping")["popped"] >= 5, RECEIVED_LIMIT_S, "popped messages")
         twice = {prefix: 2 * count for prefix, count in expected.items()}
         driver.wait(
             lambda _: all(received(driver, group)[prefix] >= count for prefix, count in twice.items()),
             RECEIVED_LIMIT_S,
             "messages that failed once",
         )
-        with pytest.raises(DriverFailed, match=r"CODE: 16 .*User:app has no permission to access Topic:secret"):
-            driver.command("produce", topic="secret", prefix="denied")
+        assert "CODE: 16" in refusal(driver, "secret")
+        assert "User:app has no permission to access Topic:secret" in refusal(driver, "secret")
         driver.close()
     assert received(driver, group).keys() == expected.keys()
 
@@ -153,23 +156,12 @@ def test_a_transaction_is_decided_later(served: ServedProcess, tmp_path: Path, m
         driver.close()
 
 
-@pytest.mark.parametrize(
-    ("who", "why"),
-    [
-        (None, "username cannot be null"),
-        ({"name": "app", "secret": "another"}, "check signature failed"),
-        ({"name": "stranger", "secret": "app-secret"}, "is not found"),
-    ],
-)
-def test_nobody_else_gets_in(
-    who: dict[str, str] | None, why: str, served: ServedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_else_gets_in(served: ServedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        environment(monkeypatch, who),
+        environment(monkeypatch, None),
         java_driver(BROKER_VERSION, f"127.0.0.1:{served.name_port}", tmp_path / "client") as driver,
-        pytest.raises(DriverFailed, match=f"CODE: 16 .*{why}"),
     ):
-        driver.command("produce", topic="appTopic5_3_3", prefix="denied")
+        assert "username cannot be null" in refusal(driver, "appTopic5_3_3")
 
 
 def test_a_client_without_either_is_served_where_both_are_optional(
@@ -182,7 +174,7 @@ def test_a_client_without_either_is_served_where_both_are_optional(
         environment(monkeypatch, None, tls=False),
         java_driver(BROKER_VERSION, f"127.0.0.1:{server.name_port}", tmp_path / "client") as driver,
     ):
-        driver.command("produce", topic="plain", mode="plain", count=20, prefix="m", size=5_000)
+        driver.command("produce", topic="plain", mode="plain", count=20, tag="m", size=5_000)
         driver.command("consume", group="readers", topic="plain")
         driver.wait(lambda _: received(driver, "readers")["m"] >= 20, RECEIVED_LIMIT_S, "messages")
         driver.close()
