@@ -70,6 +70,9 @@ class Broker:
         if self._gate is not None:
             _check_led_to(self._handlers, self._led_to)
         self._saving = core.saving
+        access = core.facilities.access
+        self.users: Final = None if access is None else access.table
+        """Who is known here; None where nobody is asked."""
         self._arrived = [room.arrived for room in having(rooms.all, "arrived")]
         self._turn_ended = [room.turn_ended for room in having(rooms.all, "turn_ended")]
         self._arm = [room.arm for room in having(rooms.all, "arm")]

@@ -170,9 +170,9 @@ class ServerProcess:
                 self.broker = BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
                 self.broker.be_watched(self.watch)
                 if self.watch.guard is not None:
-                    self.watch.guard.users = self.broker.users
+                    self.watch.guard.users = self.broker.broker.users
                 if self.nameserver is not None and self.nameserver.users is not None:
-                    self.nameserver.users.of_broker = self.broker.users
+                    self.nameserver.users.of_broker = self.broker.broker.users
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
             self.alarm = Alarm(partial(fine_timer, self.loop), self.clock, self.turn, deadlines, ticks)
