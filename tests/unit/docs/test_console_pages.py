@@ -17,7 +17,7 @@ from typing import Any
 import console_session
 import pytest
 from console_session import MismatchError, Session, matches, steps
-from doc_pages import Block, blocks, name, pages_with
+from doc_pages import ROOT, Block, blocks, name, pages_with
 from test_snippets import Running, run_block
 
 
@@ -29,6 +29,15 @@ def rocketmq_stores(folder: Path, golden_store: Callable[[str], Any]) -> None:
         (folder / "broker.conf").write_text("\n".join(golden.expected["brokerConf"]) + "\n", encoding="utf-8")
 
 
+def configuration_of_the_page(folder: Path, golden_store: Callable[[str], Any]) -> None:
+    """What the page tells its reader to write to broker.conf."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed; the page makes passwords with it")
+    text = (ROOT / "docs/howto/secure-a-broker.md").read_text(encoding="utf-8")
+    (folder / "broker.conf").write_text(text.partition("```properties\n")[2].partition("```")[0], encoding="utf-8")
+    (folder / "broker.conf").chmod(0o600)
+
+
 def pyarrow_installed(folder: Path, golden_store: Callable[[str], Any]) -> None:
     pytest.importorskip("pyarrow", reason="the page installs the extra `lake`")
 
@@ -36,6 +45,7 @@ def pyarrow_installed(folder: Path, golden_store: Callable[[str], Any]) -> None:
 BESIDE = {
     "docs/howto/migrate-from-rocketmq.md": rocketmq_stores,
     "docs/howto/messages-in-a-year.md": pyarrow_installed,
+    "docs/howto/secure-a-broker.md": configuration_of_the_page,
 }
 """What lies in the folder of a reader before the page begins, or must be installed."""
 
