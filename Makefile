@@ -84,6 +84,7 @@ generate: $(STAMP) ## Write the synchronous client and the reference pages from 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
 	@for parser in frames fastjson records properties filters pops extended policies plain_access closed_door; do \
 	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
+	@for of in first_bytes tls_records; do $(BIN)/python tests/fuzz/fuzz_$$of.py --count $(FUZZ_COUNT) || exit 1; done
 
 crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=...)
 	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \
