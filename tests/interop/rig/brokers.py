@@ -55,6 +55,10 @@ class JvmProfile(Enum):
         "-Xms128m -Xmx768m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MaxDirectMemorySize=1g -Dtls.server.mode=disabled",
         "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dtls.server.mode=disabled",
     )
+    TLS = (
+        "-Xms128m -Xmx768m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MaxDirectMemorySize=1g -Dtls.server.mode=permissive",
+        "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dtls.server.mode=permissive",
+    )
     MEASURE = (
         "-server -Xms1g -Xmx2g -XX:+UseG1GC -XX:G1HeapRegionSize=16m -XX:G1ReservePercent=25 -XX:InitiatingHeapOccupancyPercent=30"
         " -XX:SoftRefLRUPolicyMSPerMB=0 -XX:-OmitStackTraceInFastThrow -XX:MaxDirectMemorySize=4g",
