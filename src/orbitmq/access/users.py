@@ -39,3 +39,7 @@ class User(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"User({self.name!r}, {self.type.value}, {self.status.value})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [("name", self.name), ("type", self.type.value), ("status", self.status.value)]

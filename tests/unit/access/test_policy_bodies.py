@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.pretty import pretty_repr
 
 from orbitmq.access.policies import Acl, read_entry
 from orbitmq.access.policy_bodies import UserChange, acl_info, read_acl, read_subject, read_user, user_info
@@ -42,6 +43,7 @@ def test_a_password_is_written_only_where_it_is_asked_for() -> None:
     told = user_info(user, tell_password=True)
     assert SECRET.encode() in told.encode()
     assert SECRET not in f"{told!r}{user!r}{read_user(told.encode())!r}"
+    assert SECRET not in pretty_repr([told, user])
 
 
 def test_policies_are_read_and_written_as_they_were() -> None:

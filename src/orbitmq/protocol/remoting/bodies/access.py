@@ -33,6 +33,10 @@ class UserInfo(JsonBody):
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r}, {self.user_type!r}, {self.user_status!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [("username", self.username), ("user_type", self.user_type), ("user_status", self.user_status)]
+
 
 class PolicyEntryInfo(JsonBody):
     """One entry. Resource such as `Topic:orders`; sources are addresses and networks; decision `Allow` or `Deny`."""
