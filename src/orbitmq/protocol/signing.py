@@ -20,6 +20,8 @@ from orbitmq.protocol.remoting.frame import Buffer
 ACCESS_KEY_FIELD: Final = "AccessKey"
 SIGNATURE_FIELD: Final = "Signature"
 SECURITY_TOKEN_FIELD: Final = "SecurityToken"
+SIGNING_FIELDS: Final = (ACCESS_KEY_FIELD, SIGNATURE_FIELD, SECURITY_TOKEN_FIELD)
+"""What a signed request says of its caller. None of it is for anybody but the server that is asked."""
 
 
 def signature(secret_key: str, fields: Mapping[str, str], body: Buffer = b"") -> str:

@@ -10,6 +10,7 @@ from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.remoting.bodies import ConsumerStatusBody, MessageQueue
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
+from orbitmq.protocol.signing import Credentials
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -60,6 +61,17 @@ class TestRunningInfo:
         asked.reply(0, body=b'{"anything":{{"a":1}:2}}', remark="said so")
         assert (asked.answer.code, asked.answer.remark) == (0, "said so")
         assert bytes(asked.answer.body) == b'{"anything":{{"a":1}:2}}'
+
+    def test_no_client_gets_the_signature_of_who_asks(self, asked, rig):
+        rig.sent_ok("T")
+        place = encode_offset_id(rig.broker.core.facilities.store_host, rig.records("T")[0].physical_offset)
+        signed = Credentials("admin", "secret", "token").signed({"consumerGroup": "g", "clientId": "c0", "msgId": place})
+        for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
+            asked.ask(code, **signed)
+            (question,) = asked.clients[0].questions
+            assert {"AccessKey", "Signature", "SecurityToken"}.isdisjoint(question.command.fields)
+            assert question.command.fields["clientId"] == "c0"
+            asked.clients[0].questions.clear()
 
     def test_an_error_of_the_client_is_the_tool_s(self, asked):
         asked.running_info()

@@ -31,6 +31,7 @@ from orbitmq.protocol.remoting.bodies import ConsumerStatusBody
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.signing import SIGNING_FIELDS
 from orbitmq.store.store import MessageStore
 
 logger = logging.getLogger("orbitmq.broker")
@@ -77,7 +78,7 @@ class ConsumerQuestions:
         fields["groupSysFlag"] = str(0 if group is None else group.group_sys_flag)
         self._forward(command, peer, member, fields, record)
 
-    def topics(self, command: Command) -> list[str]:
+    def topics(self, command: Command) -> list[str | None]:
         """The topic of the message that a consumer is to process. Raises Refusal."""
         return topics_at(self._store, _place_of(command.text("msgId")))
 
@@ -141,6 +142,9 @@ class ConsumerQuestions:
             )
             peer.send(response(command, code, f"client {member.client_id!r} {why}"))
 
+        for name in SIGNING_FIELDS:
+            # A signature says nothing of the code it is for: whoever got it could send the same values as another request.
+            fields.pop(name, None)
         member.peer.request(request(command.code, fields, body), CLIENT_ANSWER_WAIT_MS, answered)
 
     def _reserve(self, count: int) -> None:
