@@ -10,6 +10,8 @@ Rules of this file
 1. In every other topic what a message says of another topic means nothing: its sender wrote it.
 2. Other records of the broker's own topics (op records, checkpoints, definitions) belong to these topics.
 3. Looking changes nothing.
+4. What stands at a place in the log is a record only if its queue says so: a body can hold bytes that look like one, which names a topic
+   of its writer's and takes the records behind it for its properties.
 """
 
 from __future__ import annotations
@@ -45,10 +47,21 @@ def real_topic(record: Record) -> str:
     return decode_properties(record.properties).get(Property.REAL_TOPIC) or record.topic
 
 
-def topics_at(store: MessageStore, physical_offset: int) -> list[str]:
-    """The topic of the message at a log position; nothing where there is none. Raises as `MessageStore.record_at`."""
+def topics_at(store: MessageStore, physical_offset: int) -> list[str | None]:
+    """The topic of the message at a log position; nothing where there is none. All topics where its queue does not know it: its topic
+    was deleted, or it is no message but a part of one. Raises as `MessageStore.record_at`."""
     data = store.record_at(physical_offset) if physical_offset >= 0 else None
-    return [] if data is None else [real_topic(decode_record(data, body=False))]
+    if data is None:
+        return []
+    record = decode_record(data, body=False)
+    return [real_topic(record) if is_in_queue(store, record, physical_offset) else None]
+
+
+def is_in_queue(store: MessageStore, record: Record, physical_offset: int) -> bool:
+    """Whether the queue that a record names has it, of this size, at this log position."""
+    queue = store.queues.get(record.topic, record.queue_id)
+    unit = None if queue is None else queue.kept_unit(record.queue_offset)
+    return unit is not None and unit[:2] == (physical_offset, record.total_size)
 
 
 def first_topic(command: Command) -> list[str]:

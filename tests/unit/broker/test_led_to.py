@@ -3,12 +3,13 @@ the topic `mine`, and nothing with the topic `theirs`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.unit.broker.conftest import NOW_MS, SMALL_STORE, STORE_HOST
 from tests.unit.broker.timers.conftest import TimerRig
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
@@ -23,7 +24,7 @@ from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.names import HALF_TOPIC, RECURRING_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import encode_properties
-from orbitmq.protocol.records import Record, iter_records
+from orbitmq.protocol.records import Record, encode_record, iter_records
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeQuery, topic_mark
@@ -98,6 +99,53 @@ def rig(tmp_path: Path) -> Iterator[LedRig]:
 
 
 # --- by a place in the log --------------------------------------------------------------------------------------------
+
+
+def forge(rig: LedRig, covered: Sequence[bytes]) -> int:
+    """Send to `mine` a message whose body is the head of a record, and to `theirs` messages with the bodies `covered`, which that record
+    takes for its properties. Answers where it lies: where the next record begins, and its size but the body, are those of the last."""
+    rig.sent_ok("mine", b"x")
+    last = rig.records("mine")[-1]
+    bare = last.total_size - 1
+    behind = 1 + len("mine") + 2 + len(last.properties)
+    place = rig.store.log.end + bare - behind
+    size = behind + sum(bare + len("theirs") - len("mine") + len(body) for body in covered)
+    forged = structs.replace(last, physical_offset=place, body=b"", body_crc=0, properties=bytes(size))
+    rig.sent_ok("mine", encode_record(forged)[:-size])
+    for body in covered:
+        rig.sent_ok("theirs", body)
+    assert rig.store.log.end == place + len(encode_record(forged))
+    return place
+
+
+def judge_forged(rig: LedRig) -> None:
+    """Whether bytes in a body that look like a record give access to the records behind them."""
+    place = forge(rig, [b"secret 1", b"secret 2"])
+    assert b"secret 2" in bytes(rig.store.record_at(place) or b"")
+    message_id = encode_offset_id(STORE_HOST, place)
+    assert view(rig, place) == DENIED
+    assert rig.code(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": place, "group": "g", "delayLevel": 0}) == DENIED
+    direct = {"consumerGroup": "g", "clientId": "c0", "msgId": message_id, "topic": "mine"}
+    assert rig.code(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct) == DENIED
+    assert rig.code(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}) == DENIED
+
+
+def test_a_body_that_looks_like_a_record_gives_no_access_to_what_lies_behind_it(rig: LedRig) -> None:
+    judge_forged(rig)
+
+
+def test_planted_a_queue_is_not_asked_what_lies_at_a_place(rig: LedRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_topics, "is_in_queue", lambda store, record, place: True)
+    with pytest.raises(AssertionError):
+        judge_forged(rig)
+
+
+def test_a_message_of_a_deleted_topic_is_for_who_may_read_all_topics(rig: LedRig) -> None:
+    rig.sent_ok("mine")
+    place = rig.place("mine")
+    rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "mine"})
+    assert rig.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place}).code == ResponseCode.SUCCESS
+    assert view(rig, place) == DENIED
 
 
 def view(rig: LedRig, place: int) -> int:

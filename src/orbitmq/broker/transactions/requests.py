@@ -13,7 +13,7 @@ Source: RocketMQ broker, end of a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
@@ -104,7 +104,7 @@ class TransactionProcessor(Room):
             for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), progress, strict=True):
                 self._core.offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
 
-    def _topics_at(self, position: int) -> list[str]:
+    def _topics_at(self, position: int) -> Sequence[str | None]:
         """The topic of the half message at a log position."""
         known = self._undecided.at(position)
         return topics_at(self._store, position) if known is None else [known.topic]
