@@ -65,7 +65,9 @@ class TestRunningInfo:
     def test_no_client_gets_the_signature_of_who_asks(self, asked, rig):
         rig.sent_ok("T")
         place = encode_offset_id(rig.broker.core.facilities.store_host, rig.records("T")[0].physical_offset)
-        signed = Credentials("admin", "secret", "token").signed({"consumerGroup": "g", "clientId": "c0", "msgId": place})
+        signed = Credentials("admin", "secret", "token").signed(
+            {"consumerGroup": "g", "clientId": "c0", "msgId": place}
+        )
         for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
             asked.ask(code, **signed)
             (question,) = asked.clients[0].questions
