@@ -5,6 +5,7 @@ Rules of this file
    refuses is a name that RocketMQ keeps for what its own servers answer "not supported".
 2. What a request needs follows RocketMQ 5.5. It is stricter where RocketMQ asks for nothing (lists, LITE_PULL_MESSAGE, requests whose
    topic stands in a record or a handle), and wider in one place: who may consume from a topic may ask for its offsets.
+3. What shows the content of messages names Sub: accounts of RocketMQ 4 are asked for nothing else that only looks.
 
 (RocketMQ remoting: client requests, admin requests, broker to broker, name server.)
 """
@@ -139,7 +140,7 @@ ROWS: Final = (
     ),
     Row(_Code.RESUME_CHECK_HALF_MESSAGE, "broker", needs="Topic=@record:Update", request="topic msgId"),
     Row(_Code.LIST_TRANSACTIONS, "broker", needs="Topic=@record:Get"),
-    Row(_Code.GET_TRANSACTION, "broker", needs="Topic=@record:Get"),
+    Row(_Code.GET_TRANSACTION, "broker", needs="Topic=@record:Sub|Get"),
     # membership
     Row(
         _Code.HEART_BEAT,
@@ -376,7 +377,7 @@ ROWS: Final = (
     Row(_Code.COUNT_TIMERS, "broker", needs="Topic=@body:Get"),
     Row(_Code.GET_TIMER, "broker", needs="Topic=@record:Get"),
     Row(_Code.PUT_RECURRING, "broker", needs="Topic=@body:Pub Topic=@record:Pub"),
-    Row(_Code.GET_RECURRING, "broker", needs="Topic=@record:Get"),
+    Row(_Code.GET_RECURRING, "broker", needs="Topic=@record:Sub|Get"),
     Row(_Code.SET_RECURRING_STATE, "broker", needs="Topic=@record:Pub"),
     Row(_Code.DELETE_RECURRING, "broker", needs="Topic=@record:Pub"),
     Row(_Code.FAR_LOAD, "broker", needs="Topic=*:Pub"),

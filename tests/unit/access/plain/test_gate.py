@@ -136,6 +136,23 @@ def test_whoever_needs_an_admin_with_rocketmq_needs_one_here() -> None:
     assert told == f"Need admin permission for request code=215, but accessKey={KEY} is not"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.GET_TRANSACTION,
+        RequestCode.GET_RECURRING,
+    ],
+)
+def test_the_content_of_messages_is_for_who_may_consume_their_topic(code: RequestCode) -> None:
+    command = signed(sample(REQUESTS[code]), ANN)
+    told = PlainDoor(defaultTopicPerm="PUB", defaultGroupPerm="SUB").told(command)
+    assert told == f"No default permission for topic:{TOPIC}"
+    assert PlainDoor(defaultTopicPerm="SUB", defaultGroupPerm="SUB").told(command) is None
+
+
 @pytest.mark.parametrize("row", [row for row in SERVED if any(need.named_by is NamedBy.FIELD for need in row.needs)])
 def test_a_resource_that_is_not_named_is_missing(row: RequestRow) -> None:
     needs = [need for need in row.needs if need.actions & PUBS_AND_SUBS and need.named_by is NamedBy.FIELD]
