@@ -71,6 +71,10 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"AccessSettings(authenticates={self.authenticates}, authorizes={self.authorizes})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [("authenticates", self.authenticates), ("authorizes", self.authorizes)]
+
 
 def _codes(key: str, text: str) -> frozenset[int]:
     """ConfigurationError for what is no code."""

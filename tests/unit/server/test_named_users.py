@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.pretty import pretty_repr
 
 from orbitmq.access.evaluation import Permissions
 from orbitmq.access.policies import Acl
@@ -30,6 +31,7 @@ def test_both_are_super_users() -> None:
         User("first", "marked-2", UserType.SUPER),
         User("inner", "marked-1", UserType.SUPER),
     ]
+    assert "marked" not in repr(access) + pretty_repr(access)
 
 
 @pytest.mark.parametrize(

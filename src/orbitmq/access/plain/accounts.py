@@ -71,6 +71,10 @@ class PlainAccount(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"PlainAccount({self.access_key!r}, admin={self.admin})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """What `rich` prints; without this all fields."""
+        return [("access_key", self.access_key), ("admin", self.admin)]
+
     @property
     def user(self) -> User:
         """The account as handlers see callers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.pretty import pretty_repr
 
 from orbitmq.access.plain.accounts import FileVersion, PlainFile, PlainPermission, read_plain_tree
 from orbitmq.access.plain.addresses import address_fields
@@ -127,5 +128,5 @@ def test_a_key_in_two_files_belongs_to_the_first() -> None:
 
 def test_no_account_shows_its_secret() -> None:
     file = read(account())
-    assert "Sesame" not in repr(file)
+    assert "Sesame" not in repr(file) + pretty_repr(file)
     assert "Sesame" not in repr(file.accounts[0].user)
