@@ -155,7 +155,7 @@ def test_an_entry_that_means_nothing_is_not_sent(orbitmq: Run, cluster: Scripted
         ("Pub Topic:orders-new", "denied", "no entry applies"),
         ("Pub Topic:orders-old --from 10.1.2.3", "denied", "Custom Deny All on Topic:orders-old"),
         ("Sub|Get Group:shop", "allowed", "Default Allow Sub on Group:*"),
-        ("List Topic:*", "denied", "no entry applies"),
+        ("List Topic:*", "denied", "Custom Deny All on Topic:orders-old"),
     ],
 )
 def test_explain_names_the_entry(orbitmq: Run, cluster: ScriptedServer, line: str, result: str, because: str) -> None:
