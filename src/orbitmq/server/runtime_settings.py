@@ -131,6 +131,9 @@ def _changed_field(settings: ServerSettings, name: str, text: str) -> tuple[str,
         if key.asks_for_nothing(text):
             return None
         raise ConfigurationError(f"{name} = {text.strip()!r} promises what is not built yet. {key.reason}")
+    if key.kind is ValueKind.SECRET:
+        # Before it is compared: the answer would tell whether a guess was right.
+        raise ConfigurationError(f"{name} takes effect only at the start", remedy="set it in the configuration file")
     value = parse(key, text, "request")
     if value == present_value(settings, key):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
@@ -59,6 +60,18 @@ def test_a_change_that_cannot_be_saved_is_not_made(settings: ServerSettings) -> 
 def test_nothing_changes_when_values_are_the_present_ones(settings: ServerSettings) -> None:
     runtime = RuntimeSettings(settings, save=lambda text: pytest.fail("saved"))
     assert runtime.update(b"brokerRole=ASYNC_MASTER\nlistenPort=10911\nsendMessageThreadPoolNums=9\n") == {}
+
+
+def test_no_answer_tells_whether_a_password_was_guessed(settings: ServerSettings) -> None:
+    first = "initAuthenticationUser", '{"username":"admin","password":"a-long-secret"}'
+    known = msgspec.structs.replace(settings, access=msgspec.structs.replace(settings.access, initial_user=first[1]))
+    told = set()
+    for guess in (first[1], first[1].replace("long", "wrong"), "no user at all", ""):
+        with pytest.raises(ConfigurationError) as refused:
+            RuntimeSettings(known).update(format_properties([(first[0], guess)]).encode())
+        told.add(str(refused.value))
+    assert len(told) == 1
+    assert "takes effect only at the start" in told.pop()
 
 
 @pytest.mark.parametrize("key", ["configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "mine"])
