@@ -4,7 +4,8 @@ Rules of this file
 1. At a start a file that cannot be used stops the start, and so does a folder without any. While running it changes nothing: the last
    good accounts stay, and the log says why, once.
 2. A file that changes is read when it has stood still between two looks: what an editor has written half is not taken for the whole.
-3. A change by request replaces the whole file and keeps its mode; comments in it are lost, as with RocketMQ.
+3. A change by request replaces the whole file and keeps its mode; comments in it are lost, as with RocketMQ. While a file that
+   somebody else has changed is not in force yet, nothing is changed by request: an editor may have written half of it.
 4. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
 
 (RocketMQ broker: ACL in 4.x.)
@@ -66,6 +67,9 @@ class PlainFiles:
         self._read_stamps = self._seen_stamps = _stamps(folder)
         self.table = read_plain_folder(folder)
         """Replaced as a whole when a file changes."""
+        self._written: dict[Path, FileStamp | None] = {}
+        """The files as changes by request left them; only the thread of these looks at it."""
+
         self._warn()
 
     def look(self) -> None:
@@ -100,7 +104,13 @@ class PlainFiles:
         text = write_yaml(with_next_version(change(tree if isinstance(tree, dict) else {}), self._clock.now_ms()))
         written = read_plain_tree(read_yaml(text), file)
         table = PlainTable([written if one == path else _read(one) for one in paths])
+        for one in paths:
+            if _stamp(one) not in (self._read_stamps.get(one), self._written.get(one)):
+                raise ValueError(
+                    f"{one} was changed by somebody else and is not in force yet: ask again when the log says that it is"
+                )
         _replace(path.resolve(), text)
+        self._written[path] = _stamp(path)
         return table
 
     def _warn(self) -> None:
@@ -129,11 +139,15 @@ class PlainWatch:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The files in the order in which they count: those of the folder by path, then the default file. ConfigurationError for too many."""
-    paths = sorted(_found(folder / FOLDER, PLAIN_FOLDER_DEPTH_MAX))
+    """The files in the order in which they count: those of the folder by path, then the default file. ConfigurationError for too many,
+    and for a folder that cannot be read."""
     default = folder / DEFAULT_FILE
-    if default.exists():
-        paths.append(default)
+    try:
+        paths = sorted(_found(folder / FOLDER, PLAIN_FOLDER_DEPTH_MAX))
+        if default.exists():
+            paths.append(default)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     if len(paths) > PLAIN_FILES_MAX:
         raise ConfigurationError(f"{folder} has {len(paths)} files of accounts, {PLAIN_FILES_MAX} are allowed")
     return paths
@@ -144,8 +158,6 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
         entries = sorted(folder.iterdir())
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
     for entry in entries:
         if entry.suffix in (".yml", ".yaml"):
             yield entry
@@ -163,6 +175,8 @@ def _read(path: Path) -> PlainFile:
 def _tree(path: Path) -> Value:
     """What stands in a file. ValueError, beginning with its path, when it cannot be read."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for who writes into it
+            raise ValueError(f"{path} is no file")
         with path.open("rb") as file:
             data = file.read(PLAIN_FILE_BYTES_MAX + 1)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,48 @@ def test_a_change_that_cannot_be_used_changes_no_file(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"wrong\.yml"):
         files.change(files.default_file, add_account)
     assert (folder / "plain_acl.yml").read_bytes() == before
+
+
+@pytest.mark.parametrize("half", ["", ACCOUNT.format("first-of-two")])
+def test_a_file_that_an_editor_has_written_half_is_not_taken_for_the_whole_by_a_change(folder: Path, half: str) -> None:
+    files = PlainFiles(folder, CLOCK)
+    path = folder / "plain_acl.yml"
+    path.write_text(half)
+    for file in (path, folder / "acl" / "another.yml"):
+        with pytest.raises(ValueError, match=r"plain_acl\.yml was changed by somebody else"):
+            files.change(str(file), add_account)
+    assert path.read_text() == half
+    path.write_text(ACCOUNT.format("first-of-two") + "- accessKey: second-of-two\n  secretKey: Sesame-Sesame\n")
+    look_twice(files)
+    files.change(str(path), add_account)
+    table = files.change(str(path), lambda tree: with_white_addresses(tree, ["10.0.0.1"]))
+    assert set(table.accounts) == {"first-of-two", "second-of-two", "another-key"}
+
+
+def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "acl" / "pipe.yml")
+    (folder / "acl" / "teams" / "folder.yml").mkdir()
+    with pytest.raises(ConfigurationError, match=r"pipe\.yml is no file"):
+        PlainFiles(folder, CLOCK)
+
+
+@pytest.mark.parametrize("step", ["exists", "is_dir", "iterdir"])
+def test_a_folder_that_may_not_be_read_for_a_while_keeps_the_accounts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    files = PlainFiles(folder, CLOCK)
+
+    def forbidden(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, step, forbidden)
+        look_twice(files)
+    assert set(files.table.accounts) == {"default-key"}
+    assert "Permission denied" in caplog.text
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
+    look_twice(files)
+    assert set(files.table.accounts) == {"another-key"}
 
 
 @pytest.mark.parametrize("step", ["os.open", "os.fchmod", "os.fsync", "pathlib.Path.replace"])
