@@ -55,9 +55,10 @@ async def _import(client: Client, one: _Import, exists: bool, broker: str, dry_r
     if not dry_run:
         if one.user is not None:
             is_super = (one.user.user_type or "").lower() == "super"
-            await client.admin.create_user(one.name, one.user.password or "", super_user=is_super, broker=broker)
-            if (one.user.user_status or "").lower() == "disable":
-                await client.admin.update_user(one.name, enabled=False, broker=broker)
+            enabled = (one.user.user_status or "").lower() != "disable"
+            await client.admin.create_user(
+                one.name, one.user.password or "", super_user=is_super, enabled=enabled, broker=broker
+            )
         if one.policies:
             await client.admin.set_policies(one.name, one.policies, broker=broker)
     return "policies set" if one.user is None else "created"

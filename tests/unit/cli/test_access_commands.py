@@ -221,6 +221,18 @@ def test_import_leaves_users_that_exist(orbitmq: Run, cluster: ScriptedServer, t
     assert row["done"] == "skipped: it exists"
 
 
+def test_a_user_that_is_disabled_is_never_enabled_by_an_import(
+    orbitmq: Run, cluster: ScriptedServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "all.json"
+    file.write_text(
+        json.dumps([{"username": "bob", "password": SECRET, "userType": "Normal", "userStatus": "disable"}])
+    )
+    orbitmq("access", "import", file, "-b", "broker-a", "-n", cluster.address)
+    (asked_for,) = asked(cluster, RequestCode.AUTH_CREATE_USER)
+    assert json.loads(asked_for[1])["userStatus"] == "disable"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -40,11 +40,13 @@ class AccessAdmin(AdminCalls):
         password: str,
         *,
         super_user: bool = False,
+        enabled: bool = True,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[Broker]:
-        """Create a user; the brokers that have it now. A super user may do everything, and only a super user can create one."""
-        info = UserInfo(name, password, _type(super_user))
+        """Create a user; the brokers that have it now. A super user may do everything, and only a super user can create one. One that is
+        not enabled is refused everything."""
+        info = UserInfo(name, password, _type(super_user), None if enabled else "disable")
         code, doing = RequestCode.AUTH_CREATE_USER, f"creating user {name!r}"
         return list(await self._ask_each(cluster, broker, code, {"username": name}, info.encode(), doing=doing))
 

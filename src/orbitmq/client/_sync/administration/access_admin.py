@@ -39,12 +39,17 @@ class AccessAdmin(AdminCalls):
         password: str,
         *,
         super_user: bool = False,
+        enabled: bool = True,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[Broker]:
-        """Create a user; the brokers that have it now. A super user may do everything, and only a super user can create one."""
+        """Create a user; the brokers that have it now. A super user may do everything, and only a super user can create one. One that is
+        not enabled is refused everything.
+        """
         return self._loop.run(
-            self._twin.create_user(name, password, super_user=super_user, cluster=cluster, broker=broker)
+            self._twin.create_user(
+                name, password, super_user=super_user, enabled=enabled, cluster=cluster, broker=broker
+            )
         )
 
     def update_user(
