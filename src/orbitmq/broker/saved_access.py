@@ -54,10 +54,16 @@ class AccessFile:
 
     def load(self) -> dict[str, Any] | None:
         """The document; None where there is no file. Raises `StoreDamagedError`, OSError."""
-        if not self._files.exists(self._path):
+        try:
+            content = self._files.read_bytes(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            if self._path.is_symlink():
+                raise StoreDamagedError(
+                    f"{self._path} leads to a file that is not there", remedy="mount or restore what it leads to"
+                ) from None
             return None
         try:
-            document = _parsed(self._files.read_bytes(self._path))
+            document = _parsed(content)
             if not is_sealed(document):
                 return document
             if not self._keys:

@@ -52,6 +52,23 @@ def test_users_of_the_settings_are_made_once(tmp_path: Path) -> None:
     assert again.table.user("root") == ROOT
 
 
+def test_a_file_that_is_out_of_reach_is_no_empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_alice(tmp_path)
+    path = tmp_path / "config" / ACCESS_FILE
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "not-mounted.json")
+    with pytest.raises(StoreDamagedError, match="not there"):
+        saved(tmp_path).load([ROOT])
+
+    def forbidden(*_: object) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(OsFiles, "read_bytes", forbidden)
+    path.unlink()
+    with pytest.raises(PermissionError):
+        saved(tmp_path).load([ROOT])
+
+
 def test_with_a_key_nothing_can_be_read_without_it(tmp_path: Path) -> None:
     content = with_alice(tmp_path, [KEY])
     for word in (b"alice", b"secret", b"orders"):
