@@ -5,6 +5,8 @@ Rules of this file
 2. Users that the configuration names, and those of RocketMQ 4's files, are made where they are missing, and never changed: their
    passwords may have been since.
 3. No password and no key stands in a message.
+4. A configuration that looks as if it counted and does not is said: another password than the user has, and users that nobody is asked
+   about.
 """
 
 from __future__ import annotations
@@ -35,12 +37,23 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
     A table that cannot be written now is in force nevertheless, and written with the next change.
     """
     own = settings.access
+    path = settings.data / "config" / ACCESS_FILE
     if not own.authenticates:
+        if not own.plain and files.exists(path):
+            logger.warning("authenticationEnabled is off: everybody may do everything, whatever %s says of users", path)
         return None
     keys = read_key_file(Path(own.key_file)) if own.key_file else ()
-    access = SavedAccess(AccessFile(files, settings.data / "config" / ACCESS_FILE, keys), clock)
-    for user in access.load(named_users(own)):
+    access = SavedAccess(AccessFile(files, path, keys), clock)
+    named = list(named_users(own))
+    for user in access.load(named):
         audit.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)
+    for user in named:
+        known = access.table.user(user.name)
+        if known is not None and known.password != user.password:
+            logger.warning(
+                "user %r has another password than the configuration says, and keeps it: only `orbitmq access user update` changes it",
+                user.name,
+            )
     for account in accounts_to_move(settings) if own.migrates_v1 else ():
         user, acl = moved_over(account)
         if access.add(user, acl):

@@ -55,6 +55,20 @@ def test_users_of_the_configuration_are_made_saved_and_noted(tmp_path: Path, cap
     ]
 
 
+def test_what_counts_for_nothing_in_the_configuration_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+    assert caplog.messages == []
+    other = AccessSettings(authenticates=True, initial_user='{"username": "root", "password": "other-secret"}')
+    access = open_access(settings(tmp_path, other), OsFiles(), ManualClock())
+    assert access is not None
+    assert access.table.users() == USERS
+    open_access(settings(tmp_path, AccessSettings()), OsFiles(), ManualClock())
+    another_password, nobody_asked = caplog.messages
+    assert another_password.startswith("user 'root' has another password")
+    assert nobody_asked.startswith("authenticationEnabled is off")
+    assert "secret" not in caplog.text
+
+
 def test_a_key_file_seals_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = key_file(tmp_path)
     sealed = AccessSettings(authenticates=True, initial_user=NAMED.initial_user, key_file=str(path))
