@@ -181,6 +181,7 @@ def test_no_secret_is_where_it_does_not_belong(left: dict[str, bytes]) -> None:
 def test_the_run_did_what_it_was_to_do(left: dict[str, bytes]) -> None:
     """A run that ends early leaks nothing either."""
     assert b"rocketmq_" in left["http right /metrics"]
+    assert b"orbitmq_access_denied_total{" in left["http right /metrics"]
     assert b"******" in left["request configuration"]
     assert b"check signature failed" in left["request signed wrongly"]
     assert b"is refused" in left["log"]

@@ -72,6 +72,7 @@ class BrokerRole:
         self._reserve = Reserve(process.files, root, bytes_to_set_aside(settings.store.mapped_file_size_commit_log))
         files = self._reserve.files
         config = root / "config"
+        self._plain = PlainAccess(settings, clock, process.wakeups)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)
@@ -170,7 +171,6 @@ class BrokerRole:
     def _facilities(self, ip: str) -> Facilities:
         """What this process gives its broker, which clients reach at `ip`."""
         settings, files, clock = self._process.settings, self._reserve.files, self._process.clock
-        self._plain = PlainAccess(settings, clock, self._process.wakeups)
         access = open_access(settings, files, clock)
         return Facilities(
             access=access,

@@ -46,7 +46,7 @@ def read_plain_folder(folder: Path) -> PlainTable:
     if not paths:
         raise ConfigurationError(
             f"there are no accounts: neither {folder / DEFAULT_FILE} nor a .yml file in {folder / FOLDER} exists",
-            remedy="aclConfigPath names the folder of plain_acl.yml",
+            remedy="aclConfigPath names the folder of plain_acl.yml; without accounts leave aclEnable off",
         )
     try:
         return PlainTable([_read(path) for path in paths])
