@@ -114,7 +114,8 @@ def read_table(document: Mapping[str, object], kind: type[Saved], file: str, tab
         return msgspec.convert(document, kind, strict=False)
     except msgspec.ValidationError as error:
         raise StoreDamagedError(
-            f"{file} is JSON but not {table}: {error}", remedy="repair it, or restore its .bak"
+            f"{file} is JSON but not {table}: {error}",
+            remedy="repair it, or restore it from a backup: its .bak, where there is one",
         ) from error
 
 
