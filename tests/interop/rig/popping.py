@@ -112,7 +112,9 @@ class Consumer:
 def consume(consumer: Consumer, wire: Wire, name: str) -> tuple[list[Popped], set[str], int]:
     """A consumer's work at one broker; what it acknowledges later, what it never does, and when all of that is due."""
     for number in range(9):
-        wire.send(TOPIC, 0, f"{name}-{number}".encode())
+        last = wire.send(TOPIC, 0, f"{name}-{number}".encode())
+    while wire.max_offset(TOPIC, 0) <= last.queue_offset:  # RocketMQ shows a message a moment after it was answered
+        time.sleep(0.05)
     first, second, lost = (consumer.pop(wire, 1, ms)[0] for ms in (LONG_MS, LONG_MS, SHORT_MS))
     (renewed,) = consumer.pop(wire, 1, SHORT_MS)
     together = consumer.pop(wire, 5, LONG_MS)
