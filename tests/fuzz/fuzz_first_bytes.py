@@ -13,7 +13,7 @@ import struct
 import sys
 
 from mutations import run
-from one_connection import connection, cut, rules
+from one_connection import cut, opened_port
 
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.server import PROXY_HEADER_BYTES_MAX
@@ -35,7 +35,7 @@ TOKENS = [
     b"\x21",
     b"\x16\x03\x01",
 ]
-RULES = rules()
+PORT = opened_port()
 
 
 def header(command: int, family: int, addresses: bytes, values: bytes = b"") -> bytes:
@@ -84,17 +84,17 @@ def parse(data: bytes) -> str:
     for length in (len(data) // 2, len(data) - 1):
         early = read(data[: max(length, 0)])
         assert early is None or early == whole, "more bytes changed its mind"
-    ends = []
+    ends, traffic = [], PORT.rules.traffic
     for pieces in (iter((data,) if data else ()), cut(data)):
-        before = dict(RULES.traffic.counts)
-        port = connection(RULES)
-        port.feed(pieces)
-        if not port.end and RULES.traffic.under_way:
-            port.protocol.connection_lost(None)
-        counted = [what for what, count in RULES.traffic.counts.items() if count != before[what]]
-        ends.append((bytes(port.received), port.client, port.end, counted))
-        assert RULES.traffic.under_way == 0
-        assert not port.end or not port.received or counted == [], "a refused connection gave its port nothing"
+        before = dict(traffic.counts)
+        wire, port = PORT.connect(*pieces)
+        if not wire.end and traffic.under_way:
+            wire.protocol.connection_lost(None)
+        PORT.timers.set.clear()
+        counted = [what for what, count in traffic.counts.items() if count != before[what]]
+        ends.append((bytes(port.received), port.client, wire.end, counted))
+        assert traffic.under_way == 0
+        assert not wire.end or not port.received or counted == [], "a refused connection gave its port nothing"
     assert ends[0] == ends[1], "in pieces it ends in another way"
     return ends[0][3][0].value if ends[0][3] else "plain"
 

@@ -13,9 +13,9 @@ import ssl
 import sys
 
 from mutations import run
-from one_connection import Port, connection, cut, rules
+from one_connection import cut, opened_port
 
-RULES = rules(believes=False)
+PORT = opened_port(believes=False)
 BROKEN_OF = 64
 """One input in so many is broken, which costs its connection: a handshake is dearer than all else here."""
 
@@ -28,13 +28,14 @@ class Pair:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._client = context.wrap_bio(self._incoming, self._outgoing)
-        self.port: Port = connection(RULES)
+        self.wire, self.port = PORT.connect()
         for _ in range(2):
             with contextlib.suppress(ssl.SSLWantReadError):
                 self._client.do_handshake()
-            self.port.feed(cut(self._outgoing.read()))
-            self._incoming.write(bytes(self.port.written))
-            self.port.written.clear()
+            self.wire.feed(cut(self._outgoing.read()))
+            self._incoming.write(bytes(self.wire.written))
+            self.wire.written.clear()
+        PORT.timers.set.clear()
 
     def records(self, said: bytes) -> bytes:
         for begin in range(0, len(said), 1_000):
@@ -56,14 +57,14 @@ def parse(data: bytes) -> str:
             records[at] ^= 1 << _random.randrange(8)
         else:
             del records[at : at + _random.randrange(1, 40)]
-    pair.port.feed(cut(bytes(records)))
+    pair.wire.feed(cut(bytes(records)))
     received = bytes(pair.port.received)
     pair.port.received.clear()
     if not breaks:
         assert received == data
-        assert not pair.port.end
+        assert not pair.wire.end
         return "whole"
-    ended = bool(pair.port.end)
+    ended = bool(pair.wire.end)
     _pairs[0] = Pair()
     assert (data.startswith(received) and received != data) or not ended, "it received what nobody said"
     assert data.startswith(received), "it received what nobody said"

@@ -2,126 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
-from ipaddress import ip_network
-from typing import Any
 
 import pytest
 from tests.worlds.certificates import Authority
+from tests.worlds.opened_port import HeardPort, NoSocket, OpenedPort
 
 from orbitmq.clock import ManualClock
 from orbitmq.limits.server import HANDSHAKES_MAX
 from orbitmq.server import first_bytes
 from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import Opening, PortRules, protocols
+from orbitmq.server.first_bytes import Opening
 from orbitmq.server.tls import REFUSAL, TlsTransport
 from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
-from orbitmq.server.turn import Wakeups
 
 PLAIN = b"\0\0\0\x10plain frame"
 BALANCER = "10.0.0.1"
 
 
-class Timer:
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
-
-    def cancel(self) -> None:
-        self.call = None
-
-
-class Timers(Wakeups):
-    """Timers that fire when told."""
-
-    def __init__(self) -> None:
-        self.set: list[Timer] = []
-
-    def call_later(self, delay_s: float, name: str, callback: Callable[[], None]) -> Any:
-        self.set.append(Timer(callback))
-        return self.set[-1]
-
-    def fire(self) -> None:
-        for timer in self.set:
-            if timer.call is not None:
-                timer.call()
-
-
-class Wire(asyncio.Transport):
-    """The transport of a socket that is none; what is fed goes to its present protocol."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__({"peername": (address, 5_000)})
-        self.written = bytearray()
-        self.end = ""
-        self.protocol: Any = None
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.end = self.end or "closed"
-
-    def abort(self) -> None:
-        self.end = "cut"
-
-    def is_closing(self) -> bool:
-        return bool(self.end)
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-
-class Port:
-    """The protocol of a port."""
-
-    def __init__(self) -> None:
-        self.received = bytearray()
-        self.over: list[object] = []
-        self.client: tuple[str, int] | None = None
-        self.is_lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.over.append(transport)
-
-    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
-        self.over.append(transport)
-        self.client = client or self.client
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-
-    def eof_received(self) -> bool:
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-
-
-class Rig:
-    """The rules of a process, and connections that begin by them."""
+class Rig(OpenedPort):
+    """A port behind two balancers."""
 
     def __init__(self, mode: TlsMode, certificate: CertificateFiles | None, alpn: tuple[str, ...] = ()) -> None:
-        self.timers = Timers()
-        networks = (ip_network(f"{BALANCER}/32"), ip_network("2001:db8::/32"))
-        self.rules = PortRules(self.timers, mode, certificate, networks)
-        self.alpn = alpn
-
-    def connect(self, *data: bytes, address: str = "192.0.2.1") -> tuple[Wire, Port]:
-        wire, port = Wire(address), Port()
-        wire.protocol = protocols(self.rules, "test port", lambda: port, self.alpn)()
-        wire.protocol.connection_made(wire)
-        for piece in data:
-            if not wire.is_closing():
-                wire.protocol.data_received(piece)
-        return wire, port
+        super().__init__(mode, certificate, alpn, (f"{BALANCER}/32", "2001:db8::/32"))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +46,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 def speak_tls(
     rig: Rig, context: ssl.SSLContext, said: bytes, *, preamble: bytes = b"", address: str = "192.0.2.1"
-) -> tuple[Wire, Port]:
+) -> tuple[NoSocket, HeardPort]:
     """A client that shakes hands and says something, byte by byte."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
