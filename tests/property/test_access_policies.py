@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.access_reference import Line, may
 
@@ -15,8 +16,9 @@ from orbitmq.access.needed import Needed
 from orbitmq.access.policies import Acl, Decision, read_entry
 from orbitmq.protocol.remoting.requests import Action, ResourceType
 
-SEARCH = settings(max_examples=10_000, phases=[Phase.generate], database=None)
-"""Looks for any counterexample, not for the smallest."""
+CASES_PER_SEED = 25
+CASES_MAX = 3_000
+"""Every planted bug is found by then: the rarest shows in one of some hundred cases."""
 
 NAMES = ("a", "ab", "abc", "b")
 ACTIONS = ("Pub", "Sub", "Get")
@@ -25,28 +27,31 @@ SOURCES = ("10.1.2.3", "10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0", "::/0", "2001:d
 
 Case = tuple[list[Line], str, tuple[str, ...], str]
 
-_types = st.sampled_from(["Topic", "Topic", "Topic", "Group"])
-_patterns = st.one_of(
-    st.just("*"),
-    st.builds("{}:{}{}".format, _types, st.sampled_from(NAMES), st.sampled_from(["", "*"])),
-    st.builds("{}:*".format, _types),
-)
-_lines = st.builds(
-    Line,
-    st.sampled_from(["Custom", "Default"]),
-    _patterns,
-    st.one_of(
-        st.just(("All",)), st.just(("All",)), st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=3).map(tuple)
-    ),
-    st.one_of(st.just(()), st.just(()), st.lists(st.sampled_from(SOURCES), min_size=1, max_size=2).map(tuple)),
-    st.sampled_from(["Allow", "Deny"]),
-)
-cases: st.SearchStrategy[Case] = st.tuples(
-    st.lists(_lines, max_size=8),
-    st.builds("{}:{}".format, _types, st.sampled_from(NAMES)),
-    st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=2).map(tuple),
-    st.sampled_from(ADDRESSES),
-)
+
+def random_case(chance: random.Random) -> Case:
+    """Entries, and what is asked. Drawn without the help of hypothesis, whose choices cost more than the evaluation."""
+
+    def kind() -> str:
+        return chance.choice(["Topic", "Topic", "Topic", "Group"])
+
+    def pattern() -> str:
+        name = chance.choice([*(f"{name}{end}" for name in NAMES for end in ("", "*")), "*"])
+        return f"{kind()}:{name}" if chance.random() < 0.9 else "*"
+
+    def some(values: tuple[str, ...], most: int) -> tuple[str, ...]:
+        return tuple(chance.choices(values, k=chance.randint(1, most)))
+
+    lines = [
+        Line(
+            chance.choice(["Custom", "Default"]),
+            pattern(),
+            chance.choice([("All",), some(ACTIONS, 3)]),
+            chance.choice([(), some(SOURCES, 2)]),
+            chance.choice(["Allow", "Deny"]),
+        )
+        for _ in range(chance.randrange(9))
+    ]
+    return lines, f"{kind()}:{chance.choice(NAMES)}", some(ACTIONS, 2), chance.choice(ADDRESSES)
 
 
 def agrees(case: Case) -> bool:
@@ -60,9 +65,11 @@ def agrees(case: Case) -> bool:
     return judgement.is_allowed is may(lines, resource, actions, address)
 
 
-@given(cases)
-def test_policies_decide_as_the_specification_says(case: Case) -> None:
-    assert agrees(case)
+@given(st.integers(0, 2**64 - 1))
+def test_policies_decide_as_the_specification_says(seed: int) -> None:
+    chance = random.Random(seed)
+    for case in (random_case(chance) for _ in range(CASES_PER_SEED)):
+        assert agrees(case), case
 
 
 def allow_wins_a_tie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,4 +137,5 @@ def default_before_custom(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_judge_catches(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    find(cases, lambda case: not agrees(case), settings=SEARCH)
+    chance = random.Random(7)
+    assert any(not agrees(random_case(chance)) for _ in range(CASES_MAX))
