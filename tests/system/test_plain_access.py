@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from server_process import RawClient, ServedProcess, until
+from tests.callers import signed as signed_by
+from tests.system.server_process import RawClient, ServedProcess, until
+from tests.system.test_closed_door import SERVED, WAYS, knocks
 
 from orbitmq.access.plain.gate import EXCEPTION
-from orbitmq.protocol.remoting.commands import RequestCode
+from orbitmq.access.users import User
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.signing import Credentials
 
 ADMIN = Credentials("key-of-the-admin", "secret-of-the-admin")
+UNKNOWN: dict[str, Callable[[Command], Command]] = {
+    "No accessKey is configured": lambda command: command,
+    "No acl config for nobody": lambda command: signed_by(command, User("nobody", "secret-of-nobody")),
+    f"Check signature failed for accessKey={ADMIN.access_key}": (
+        lambda command: signed_by(command, User(ADMIN.access_key, "secret-of-somebody"))
+    ),
+}
+"""What is answered to whom."""
+
 CLIENT_BEHIND = "203.0.113.7"
 FILE = f"""
 globalWhiteRemoteAddresses: [{CLIENT_BEHIND}]
@@ -32,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
         "aclEnable": "true",
         "aclConfigPath": directory / "accounts",
         "proxyProtocolAddresses": "127.0.0.0/8",
+        "tls.test.mode.enable": "true",
     }
     server = ServedProcess(directory, settings=settings)
     yield server
@@ -62,6 +76,18 @@ def test_a_white_list_is_about_clients_and_not_about_the_load_balancer_before_th
     assert ask(server, change, signed=True, globalWhiteAddrs="127.0.0.1") == ""
     assert ask(server, code) == ""
     assert ask(server, code, client_address=CLIENT_BEHIND) == "No accessKey is configured"
+
+
+@WAYS
+def test_nobody_comes_through(server: ServedProcess, way: Callable[[ServedProcess], RawClient]) -> None:
+    asked = 0
+    for what, answer in knocks(server, way, UNKNOWN):
+        assert answer.code == ResponseCode.SYSTEM_ERROR, (what, answer.remark)
+        text = (answer.remark or "").partition(EXCEPTION)[2]
+        assert text, (what, answer.remark)
+        assert what.endswith(text), (what, answer.remark)
+        asked += 1
+    assert asked > len(SERVED)
 
 
 def test_a_file_that_changes_is_in_force_soon_and_one_that_is_wrong_never(server: ServedProcess) -> None:
