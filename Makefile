@@ -23,7 +23,7 @@ NIGHT_SECONDS ?= 28800
 EXPLORE_SECONDS ?= 60
 OTHER_PYTHON ?= python3.13
 OTHER_VENV := .venv-other
-GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
+GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
 .PHONY: help demo demo-quick test check lint types contracts generated generate fuzz bench-tls crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format

@@ -65,6 +65,7 @@ GENERATORS = [
     "configuration_docs.py",
     "cli_docs.py",
     "api_docs.py",
+    "grpc_types.py",
     "reference_docs.py",
     "spark_docs.py",
     "pipeline_docs.py",
