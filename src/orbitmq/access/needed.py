@@ -74,16 +74,22 @@ def needs_of(command: Command, row: RequestRow, cluster: str, led_to: LedTo | No
 
 
 def _needed(command: Command, resource: ResourceType, name: str | None, actions: frozenset[Action]) -> Needed:
-    if not name:
-        if name is not None:
-            raise _missing(command, resource, "an empty name stands for nothing")
-    elif name[0] == "%" and resource is ResourceType.TOPIC:
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-            if name.startswith(prefix):
-                # `+` ends the group in the retry topics of pop consumption, and stands in no name of a group.
-                group = name[len(prefix) :].partition("+")[0]
-                return _needed(command, ResourceType.GROUP, group, _OF_GROUP.get(actions, actions))
-    return Needed(resource, name, actions)
+    needed = Needed(resource, name, actions)
+    if name and name[0] == "%":
+        needed = judged_as(needed)
+    if needed.name == "":
+        raise _missing(command, needed.resource, "an empty name stands for nothing")
+    return needed
+
+
+def judged_as(needed: Needed) -> Needed:
+    """What is asked of the policies: for the topic of a retry or dead-letter queue its group, whose name may be empty."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if needed.resource is ResourceType.TOPIC and needed.name is not None and needed.name.startswith(prefix):
+            # `+` ends the group in the retry topics of pop consumption, and stands in no name of a group.
+            group = needed.name[len(prefix) :].partition("+")[0]
+            return Needed(ResourceType.GROUP, group, _OF_GROUP.get(needed.actions, needed.actions))
+    return needed
 
 
 _OF_GROUP: Final = {

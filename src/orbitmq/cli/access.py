@@ -101,7 +101,7 @@ def explain(
 
 
 def _asked(action: str, resource: str) -> Needed:
-    from orbitmq.access.needed import Needed
+    from orbitmq.access.needed import Needed, judged_as
     from orbitmq.access.policies import Match, read_actions, read_resource
 
     try:
@@ -110,12 +110,12 @@ def _asked(action: str, resource: str) -> Needed:
         raise ConfigurationError(str(error)) from None
     if pattern.type is None or pattern.match is Match.PREFIX:
         raise ConfigurationError(f"{resource!r} is no single resource", remedy=f"write one of {RESOURCE_HELP}")
-    return Needed(pattern.type, None if pattern.match is Match.ALL else pattern.name, actions)
+    return judged_as(Needed(pattern.type, None if pattern.match is Match.ALL else pattern.name, actions))
 
 
 def _needs(request: str, names: Mapping[str, str | None]) -> list[Needed]:
     """What a request needs that names these."""
-    from orbitmq.access.needed import Needed
+    from orbitmq.access.needed import Needed, judged_as
     from orbitmq.protocol.remoting.codes import RequestCode
     from orbitmq.protocol.remoting.requests import REQUESTS, NamedBy
 
@@ -129,11 +129,11 @@ def _needs(request: str, names: Mapping[str, str | None]) -> list[Needed]:
         if need.named_by is NamedBy.ALL:
             needs.append(Needed(need.resource, None, need.actions))
         elif name is not None:
-            needs.append(Needed(need.resource, name, need.actions))
+            needs.append(judged_as(Needed(need.resource, name, need.actions)))
         elif not need.optional:
             word = need.resource.value.lower()
             raise ConfigurationError(f"{code.name} is about a {word}", remedy=f"name it with --{word}")
-    return needs
+    return list(dict.fromkeys(needs))
 
 
 def _judged(known: _OnBroker, needs: list[Needed], source: str) -> list[dict[str, Any]]:

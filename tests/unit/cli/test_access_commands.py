@@ -156,6 +156,7 @@ def test_an_entry_that_means_nothing_is_not_sent(orbitmq: Run, cluster: Scripted
         ("Pub Topic:orders-old --from 10.1.2.3", "denied", "Custom Deny All on Topic:orders-old"),
         ("Sub|Get Group:shop", "allowed", "Default Allow Sub on Group:*"),
         ("List Topic:*", "denied", "Custom Deny All on Topic:orders-old"),
+        ("Pub Topic:%RETRY%shop", "allowed", "Default Allow Sub on Group:*"),
     ],
 )
 def test_explain_names_the_entry(orbitmq: Run, cluster: ScriptedServer, line: str, result: str, because: str) -> None:
@@ -183,6 +184,9 @@ def test_explain_a_request(orbitmq: Run, cluster: ScriptedServer) -> None:
         ("Sub Topic:orders-old", "denied"),
         ("Sub Group:shop", "allowed"),
     }
+    retry = ("--request", "PULL_MESSAGE", "-t", "%RETRY%shop", "-g", "shop", "-b", "broker-a")
+    rows = json.loads(orbitmq("access", "explain", "alice", *retry, "-n", cluster.address, "--json").out)
+    assert [(row["needs"], row["result"]) for row in rows] == [("Sub Group:shop", "allowed")]
     missing = orbitmq("access", "explain", "alice", "--request", "11", "-n", cluster.address)
     assert (missing.code, "--topic" in missing.err) == (2, True)
 
