@@ -144,6 +144,54 @@ class CertificateWatch:
         self._timer.cancel()
 
 
+class CallsCertificates:
+    """What calls to other servers verify and show.
+
+    Files that have changed are read again before a connection is made. What cannot be used changes nothing, is reported once, and is
+    tried again.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        """ConfigurationError when the files cannot be used."""
+        self._settings = settings
+        self._trouble = ""
+        self._seen = self._signatures()
+        self._context = calls_context(settings)
+        verifies = self._context is not None and self._context.verify_mode is ssl.CERT_REQUIRED
+        self._own_path = settings.cert_path if verifies and not settings.client_trust_cert_path else ""
+        self._own_pem = self._read_own()
+
+    def context(self) -> ssl.SSLContext | None:
+        """What a new connection speaks by; None where calls are plain."""
+        if self._context is not None:
+            seen = self._signatures()
+            if seen != self._seen or self._trouble:
+                self._seen = seen
+                self._read_again()
+        return self._context
+
+    def _read_again(self) -> None:
+        """A cluster that shares one certificate renews it server by server: the one before is trusted until the next takes its place."""
+        try:
+            context = calls_context(self._settings, self._own_pem)
+            own_pem = self._read_own()
+        except (ConfigurationError, OSError) as error:
+            if str(error) != self._trouble:
+                _log.error("calls to other servers go on as they did, what replaced a file cannot be used: %s", error)
+            self._trouble = str(error)
+            return
+        self._trouble = ""
+        self._context, self._own_pem = context, own_pem
+
+    def _read_own(self) -> str:
+        return Path(self._own_path).read_bytes().decode("ascii", "ignore") if self._own_path else ""
+
+    def _signatures(self) -> list[Signature]:
+        own = self._settings
+        paths = (own.client_trust_cert_path, own.cert_path, own.client_cert_path, own.client_key_path)
+        return [_signature(path) for path in paths if path]
+
+
 def server_context(settings: TlsSettings, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
     """What the ports speak by. alpn: names of protocols that they offer.
 
@@ -174,10 +222,10 @@ def server_context(settings: TlsSettings, alpn: tuple[str, ...] = ()) -> ssl.SSL
     return context
 
 
-def calls_context(settings: TlsSettings) -> ssl.SSLContext | None:
+def calls_context(settings: TlsSettings, trusted_pem: str = "") -> ssl.SSLContext | None:
     """What calls to other servers speak by; None for plain connections. ConfigurationError as for `server_context`.
 
-    Servers are known by address: a certificate counts when it is trusted, whatever name it bears.
+    Servers are known by address: a certificate counts when it is trusted, whatever name it bears. `trusted_pem` is trusted as well.
     """
     if not settings.calls_use_tls:
         return None
@@ -195,6 +243,8 @@ def calls_context(settings: TlsSettings) -> ssl.SSLContext | None:
     else:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_trusted(context, "tls.client.trustCertPath", trusted)
+        if trusted_pem:
+            context.load_verify_locations(cadata=trusted_pem)
     if settings.client_cert_path:
         _load_pair(
             context, "tls.client", settings.client_cert_path, settings.client_key_path, settings.client_key_password

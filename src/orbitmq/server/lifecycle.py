@@ -23,7 +23,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
-from orbitmq.server.certificates import CertificateWatch, calls_context, certificate_of
+from orbitmq.server.certificates import CallsCertificates, CertificateWatch, certificate_of
 from orbitmq.server.descriptors import (
     ConnectionRoom,
     check_descriptors,
@@ -141,7 +141,7 @@ class ServerProcess:
             wakeups=self.wakeups,
             room=self.room,
             rules=self.rules,
-            calling=Calling(calls_context(tls), inner_credentials(settings.access)),
+            calling=Calling(CallsCertificates(tls).context, inner_credentials(settings.access)),
             notify=self.notify,
         )
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, self.rules, log, self.woken)

@@ -42,9 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 class Calling(NamedTuple):
-    """How this server calls others: over plain connections without `tls`, and as nobody without `credentials`."""
+    """How this server calls others: by the TLS that is asked for anew for each connection, over a plain one where that is None; and as
+    nobody without `credentials`."""
 
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
     credentials: Credentials | None = None
 
 
@@ -145,7 +146,7 @@ class Outbound:
         try:
             async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
                 _, link = await loop.create_connection(
-                    lambda: _Link(self.address, self._took, self._lost), self._host, self._port, ssl=self._tls
+                    lambda: _Link(self.address, self._took, self._lost), self._host, self._port, ssl=self._tls()
                 )
         except OSError as error:  # TimeoutError is one
             late = f"no connection within {OUTBOUND_CONNECT_MS} ms"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,6 +17,7 @@ from tests.worlds.certificates import Authority, Pair
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.certificates import (
+    CallsCertificates,
     CertificateFiles,
     calls_context,
     certificate_of,
@@ -41,8 +43,13 @@ def settings_of(pair: Pair, **more: object) -> TlsSettings:
 
 def served_name(context: ssl.SSLContext, trusted: Path) -> str:
     """The name in the certificate that a client of `context` is shown."""
+    return name_shown(context, ssl.create_default_context(cafile=str(trusted)))
+
+
+def name_shown(context: ssl.SSLContext, client_context: ssl.SSLContext | None) -> str:
+    """The name in the certificate of a server, which the client has to trust: ssl.SSLError where it does not."""
+    assert client_context is not None
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client_context = ssl.create_default_context(cafile=str(trusted))
     server = context.wrap_bio(incoming, outgoing, server_side=True)
     client = client_context.wrap_bio(outgoing, incoming, server_hostname="localhost")
     for _ in range(4):
@@ -235,6 +242,40 @@ def test_a_pair_that_is_not_valid_now_does_not_replace_one_that_is(
     files.look()
     assert served_name(files.context, authority.file) == "first"
     assert said in caplog.text
+
+
+def names_trusted(calls: CallsCertificates, pairs: list[Pair]) -> list[str]:
+    """Those of servers, each with one of the pairs, that a new connection would be made to."""
+    names = []
+    for pair in pairs:
+        with contextlib.suppress(ssl.SSLCertVerificationError):
+            names.append(name_shown(server_context(settings_of(pair)), calls.context()))
+    return names
+
+
+def test_a_certificate_that_servers_share_is_renewed_server_by_server(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, *generations = (authority.issue(name) for name in ("own", "first", "second", "third"))
+    put(own, *generations[0])
+    calls = CallsCertificates(settings_of(own, mode=TlsMode.ENFORCING))
+    assert names_trusted(calls, generations) == ["first"]
+    put(own, *generations[1])
+    assert names_trusted(calls, generations) == ["first", "second"], "servers that have not renewed it are trusted"
+    put(own, own.key, None)
+    assert names_trusted(calls, generations) == ["first", "second"]
+    assert caplog.text.count("cannot be used") == 1, "said once"
+    put(own, *generations[2])
+    assert names_trusted(calls, generations) == ["second", "third"]
+
+
+def test_what_calls_are_told_to_trust_is_all_that_they_trust(authority: Authority) -> None:
+    own, first, second = (authority.issue(name) for name in ("own", "first", "second"))
+    told = settings_of(own, mode=TlsMode.ENFORCING, client_trust_cert_path=str(first.cert))
+    calls = CallsCertificates(told)
+    assert names_trusted(calls, [own, first, second]) == ["first"]
+    put(first, second.cert, None)
+    assert names_trusted(calls, [own, second]) == ["second"]
 
 
 # --- its end ------------------------------------------------------------------------------------------------------------
