@@ -86,5 +86,6 @@ def read_key_file(path: Path) -> tuple[bytes, ...]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(
-            f"accessKeyFile {path} cannot be used: {why}", remedy="make a key with `openssl rand -base64 32`"
+            f"accessKeyFile {path} cannot be used: {why}",
+            remedy="restore the key that the table of users is encrypted with; `openssl rand -base64 32` makes the first one",
         ) from None
