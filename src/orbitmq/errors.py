@@ -41,6 +41,14 @@ class FrameError(ProtocolError):
     """A remoting frame is malformed; the connection that sent it cannot be used any longer."""
 
 
+class HpackError(ProtocolError):
+    """A block of HTTP/2 header fields is malformed; nothing on its connection can be read any longer."""
+
+
+class HeaderListTooLarge(ProtocolError):
+    """A list of HTTP/2 header fields is larger than allowed; only what it belongs to is refused."""
+
+
 class RecordError(ProtocolError):
     """Bytes are not a message record, or a field of a message does not fit its place in one."""
 

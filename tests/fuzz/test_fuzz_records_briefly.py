@@ -22,6 +22,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_extended.py",
         "fuzz_policies.py",
         "fuzz_plain_access.py",
+        "fuzz_hpack.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:

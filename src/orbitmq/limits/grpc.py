@@ -1,0 +1,17 @@
+"""Bounds of gRPC and of the HTTP/2 below it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- header fields -------------------------------------------------------------------------------------------------
+HEADER_TABLE_BYTES_MAX: Final = 4_096
+"""Table of header fields that a peer may have us keep: the size of HTTP/2 itself, so no setting has to be sent. The fields of a signed call
+take 1,500. A block that chooses more ends the connection."""
+
+HEADER_LIST_BYTES_MAX: Final = 16_384
+"""Header list of one call, 32 bytes for each field included; clients need less than 2,000, gRPC's own servers take 8,192 to 16,384. A
+larger one is refused, the connection goes on."""
+
+HEADER_INTEGER_BYTES_MAX: Final = 6
+"""Bytes of a number in a header block, enough for 32 bits: a longer one is padded or has no use, and ends the connection."""
