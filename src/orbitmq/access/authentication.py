@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from orbitmq.access.users import User, UserStatus
 from orbitmq.limits.access import FIELD_ORDER_CHARS_MAX, FIELD_ORDERS_KEPT_MAX
+from orbitmq.protocol.grpc.signature import CallSignature
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.remoting.versions import version_ordinal
@@ -60,12 +61,16 @@ class SigningKey:
 
     def signature(self, text: bytes, body: Buffer) -> bytes:
         """The signature of a content that ends with `body`, in base64."""
+        return b2a_base64(self.digest(text, body), newline=False)
+
+    def digest(self, text: bytes, body: Buffer = b"") -> bytes:
+        """The 20 bytes of a signature."""
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(text)
         if body:
             inner.update(body)
         outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False)
+        return outer.digest()
 
 
 class Authentication:
@@ -78,15 +83,9 @@ class Authentication:
     def caller(self, command: Command) -> User | Unproven:
         """Who has signed a request. Costs 5 us for a send, and a pass over its body."""
         fields = command.fields
-        name = fields.get(ACCESS_KEY_FIELD)
-        if not name:
-            return Unproven.NO_NAME
-        user = self._user_of(name)
-        if user is None:
-            self._keys.pop(name, None)
-            return Unproven.UNKNOWN_USER
-        if user.status is UserStatus.DISABLED:
-            return Unproven.DISABLED
+        user = self._known(fields.get(ACCESS_KEY_FIELD))
+        if isinstance(user, Unproven):
+            return user
         given = fields.get(SIGNATURE_FIELD)
         if given is None:
             return Unproven.WRONG_SIGNATURE
@@ -104,6 +103,24 @@ class Authentication:
             older = _values_in_order(tuple(name for name in names if name != UNIQUE_KEY_FIELD))
             is_right = compare_digest(key.signature(_text(older(fields)), body), signed)
         return user if is_right else Unproven.WRONG_SIGNATURE
+
+    def caller_of_call(self, signature: CallSignature, text: bytes | None) -> User | Unproven:
+        """Who has signed a gRPC call. `text`: what the signature covers, None where the call lacks it. Costs 3 us."""
+        user = self._known(signature.access_key)
+        if isinstance(user, Unproven):
+            return user
+        is_right = text is not None and compare_digest(self._key(user).digest(text), signature.digest)
+        return user if is_right else Unproven.WRONG_SIGNATURE
+
+    def _known(self, name: str | None) -> User | Unproven:
+        """The user of that name, whose signature is to be looked at."""
+        if not name:
+            return Unproven.NO_NAME
+        user = self._user_of(name)
+        if user is None:
+            self._keys.pop(name, None)
+            return Unproven.UNKNOWN_USER
+        return Unproven.DISABLED if user.status is UserStatus.DISABLED else user
 
     def _key(self, user: User) -> SigningKey:
         known = self._keys.get(user.name)

@@ -15,3 +15,12 @@ larger one is refused, the connection goes on."""
 
 HEADER_INTEGER_BYTES_MAX: Final = 6
 """Bytes of a number in a header block, enough for 32 bits: a longer one is padded or has no use, and ends the connection."""
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+GRPC_MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024
+"""Largest message of a call, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED. A body above 4 MiB is read and
+refused with a code of its own."""
+
+STATUS_TEXT_CHARS_MAX: Final = 1_024
+"""Characters of the text beside a gRPC status, which travels in a header field; a longer one is cut visibly. Clients take 8 KB of fields, and
+a character may become twelve bytes."""

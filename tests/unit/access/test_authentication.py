@@ -11,6 +11,7 @@ import pytest
 from orbitmq.access.authentication import Authentication, SigningKey, Unproven
 from orbitmq.access.users import User, UserStatus
 from orbitmq.limits.access import FIELD_ORDERS_KEPT_MAX
+from orbitmq.protocol.grpc.signature import CallSignature
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, decode_parts, request
 from orbitmq.protocol.remoting.versions import version_ordinal
@@ -150,3 +151,16 @@ def test_only_right_requests_of_usual_kinds_are_kept_in_mind(authentication: Aut
     assert len(authentication._orders) <= FIELD_ORDERS_KEPT_MAX
     authentication.caller(signed(**{"n" * 10_000: "1"}))
     assert max(sum(map(len, names)) for names in authentication._orders) < 1_000
+
+
+def test_a_gRPC_call_is_signed_over_its_date(authentication: Authentication) -> None:
+    date = b"20261124T030000Z"
+    right = hmac.digest(b"sk1", date, "sha1")
+    assert authentication.caller_of_call(CallSignature("ak1", right), date) is USERS["ak1"]
+    wrong = Unproven.WRONG_SIGNATURE
+    assert authentication.caller_of_call(CallSignature("ak1", right), b"20261124T030001Z") is wrong
+    assert authentication.caller_of_call(CallSignature("ak1", right), None) is wrong
+    for part in (b"", right[:1], right[:-1], right + b"\0"):
+        assert authentication.caller_of_call(CallSignature("ak1", part), date) is wrong
+    assert authentication.caller_of_call(CallSignature("nobody", right), date) is Unproven.UNKNOWN_USER
+    assert authentication.caller_of_call(CallSignature("off", right), date) is Unproven.DISABLED

@@ -1,0 +1,88 @@
+"""Messages in the data of a stream: each stands behind five bytes, whether it is compressed and how long it is.
+
+Rules of this file
+1. Pieces of data and messages have nothing to do with each other: a piece may end anywhere.
+2. A length is believed as far as the bound; nothing is set aside before the bytes are there.
+
+Source: gRPC over HTTP/2, length-prefixed messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.limits.grpc import GRPC_MESSAGE_BYTES_MAX
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+
+PREFIX_BYTES: Final = 5
+
+
+class MessageCutter:
+    """Cuts the messages of one stream. `is_single`: the caller sends exactly one.
+
+    Every method raises CallError for what cannot be read; the stream is lost then.
+    """
+
+    __slots__ = ("_count", "_is_single", "_kept")
+
+    def __init__(self, *, is_single: bool) -> None:
+        self._is_single = is_single
+        self._kept = bytearray()
+        self._count = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of a message that has not come whole."""
+        return len(self._kept)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that this piece completes. Costs a copy of each, two of one that comes in several pieces."""
+        kept = self._kept
+        if not kept:
+            size = self._size(data)
+            if size and size == len(data):
+                return [self._counted(data[PREFIX_BYTES:])]
+        kept += data
+        messages: list[bytes] = []
+        at = 0
+        with memoryview(kept) as view:
+            while at < len(kept) and (size := self._size(view[at : at + PREFIX_BYTES])) and at + size <= len(kept):
+                messages.append(self._counted(bytes(view[at + PREFIX_BYTES : at + size])))
+                at += size
+        del kept[:at]
+        return messages
+
+    def end(self) -> None:
+        """The caller has sent everything."""
+        if self._kept:
+            raise CallError(GrpcStatus.INTERNAL, "the stream ended within a message")
+        if self._is_single and not self._count:
+            raise CallError(GrpcStatus.INTERNAL, "the stream ended without a message")
+
+    def _counted(self, message: bytes) -> bytes:
+        self._count += 1
+        if self._is_single and self._count > 1:
+            raise CallError(GrpcStatus.INTERNAL, "the call takes one message, another one came")
+        return message
+
+    def _size(self, data: bytes | memoryview) -> int:
+        """Bytes of the message that begins here with its prefix; 0 while the prefix is not whole."""
+        if not data:
+            return 0
+        if data[0] > 1:
+            raise CallError(GrpcStatus.INTERNAL, f"the first byte of a message is 0 or 1, not {data[0]}")
+        if data[0]:
+            raise CallError(GrpcStatus.UNIMPLEMENTED, "compressed messages are not read; bodies may be compressed")
+        if len(data) < PREFIX_BYTES:
+            return 0
+        size = int.from_bytes(data[1:PREFIX_BYTES], "big")
+        if size > GRPC_MESSAGE_BYTES_MAX:
+            raise CallError(
+                GrpcStatus.RESOURCE_EXHAUSTED, f"a message has at most {GRPC_MESSAGE_BYTES_MAX} bytes, not {size}"
+            )
+        return PREFIX_BYTES + size
+
+
+def with_prefix(message: bytes) -> bytes:
+    """A message as it stands in a stream."""
+    return b"\0" + len(message).to_bytes(4, "big") + message
