@@ -21,6 +21,6 @@ GRPC_MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024
 """Largest message of a call, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED. A body above 4 MiB is read and
 refused with a code of its own."""
 
-STATUS_TEXT_CHARS_MAX: Final = 1_024
-"""Characters of the text beside a gRPC status, which travels in a header field; a longer one is cut visibly. Clients take 8 KB of fields, and
-a character may become twelve bytes."""
+STATUS_TEXT_CHARS_MAX: Final = 512
+"""Characters of the text beside a gRPC status; a longer one is cut visibly. It travels in a header field, where a character may take
+twelve bytes, and clients take fields of 8 KB."""

@@ -31,7 +31,7 @@ _UNIT_NS: Final = {
 _LANGUAGES: Final = {language.value.encode(): language for language in Language}
 
 
-class Call:
+class GrpcCall:
     """One call. `timeout_ns` is what the caller allows from its sending on, None without a bound."""
 
     __slots__ = ("_fields", "row", "timeout_ns")
@@ -80,7 +80,7 @@ class Call:
         return str(self._fields.get(name, b""), "utf-8", "replace")
 
 
-def read_call(headers: Iterable[tuple[bytes, bytes]]) -> Call:
+def read_call(headers: Iterable[tuple[bytes, bytes]]) -> GrpcCall:
     """The call that a stream begins with. Raises CallError for one that cannot be carried out. Cost: 3 us.
 
     The stream of a method that is known but not served is refused here too.
@@ -97,7 +97,7 @@ def read_call(headers: Iterable[tuple[bytes, bytes]]) -> Call:
     if not row.is_served:
         raise CallError(GrpcStatus.UNIMPLEMENTED, f"this server does not serve {row.rpc}")
     timeout = fields.get(b"grpc-timeout")
-    return Call(row, None if timeout is None else _timeout_ns(timeout), fields)
+    return GrpcCall(row, None if timeout is None else _timeout_ns(timeout), fields)
 
 
 def _timeout_ns(text: bytes) -> int:
