@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.callers import CLUSTER, CallingPeer, Grant, UsersInMemory, grants_for, led_to, needs_by_hand, sample, signed
 
 from orbitmq.access.denied import Denied
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER
 from orbitmq.access.users import User, UserStatus
 from orbitmq.access.users_gate import GateRules, UsersGate
@@ -52,7 +53,7 @@ LISTS = {
 USERS = UsersInMemory(User("off", "secret-of-off", status=UserStatus.DISABLED))
 GRANTED: dict[str, list[Grant]] = {}
 CLOCK = ManualClock(1_700_000_000_000)
-GATE = UsersGate(USERS, GateRules(CLUSTER), CLOCK)
+GATE = UsersGate(USERS, GateRules(CLUSTER), FailedAttempts(CLOCK))
 PEER = CallingPeer()
 
 

@@ -3,7 +3,7 @@
 Rules of this file
 1. The answer to a failure waits; what is right is never slowed, from whatever address.
 2. The table has a bound: the address that has not failed for longest is forgotten first.
-3. The connection on which too many failures ended is not listened to until its answer has left. Others are.
+3. All ports of a process count together: who tries passwords at one has fewer tries at the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.limits.access import (
@@ -21,14 +21,9 @@ from orbitmq.limits.access import (
     FAILURES_UNSLOWED_MAX,
     FAILURES_WITHIN_MS,
 )
-from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.access")
-
-DEAF_UNTIL: Final = "deaf until"
-"""The attachment of a peer that has failed too often: until then, in monotonic nanoseconds, it is not listened to."""
 
 
 class Failure(NamedTuple):
@@ -39,16 +34,19 @@ class Failure(NamedTuple):
 
 
 class FailedAttempts:
-    def __init__(self) -> None:
+    """The failures at all ports of a process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """Where failures came from, and of each when the first of them was and their number; the latest to fail stands last."""
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, address: str, now_ns: int) -> Failure:
+    def add(self, address: str) -> Failure:
         """Count a failure. Those within `FAILURES_WITHIN_MS` count together; once they are too many, until there is none for as long."""
-        place = _place(address)
+        now_ns, place = self._clock.monotonic_ns(), _place(address)
         since_ns, count = self._known.pop(place, (now_ns, 0))
         if now_ns - since_ns > FAILURES_WITHIN_MS * NS_PER_MS:
             since_ns, count = now_ns, 0
@@ -59,44 +57,18 @@ class FailedAttempts:
             self._known.popitem(last=False)
         return Failure(count, _wait_ms(too_many))
 
-
-class SlowedCallers:
-    """What a gate does about those whom it does not know."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._attempts = FailedAttempts()
-
-    def failed(self, command: Command, peer: Peer, why: str, known_name: str) -> int:
-        """Count a failure and say it in the log, seldom. How long its answer waits, in milliseconds. `known_name`: of the user that the
-        request names, empty where there is none; a name that nobody has may be a secret that was put in the wrong place."""
-        now_ns, address = self._clock.monotonic_ns(), peer.address[0]
-        failure = self._attempts.add(address, now_ns)
+    def refused(self, code: int, address: str, why: str, known_name: str) -> int:
+        """Count a failed request and say it in the log, seldom. How long its answer waits, in milliseconds. `known_name`: of the user
+        that the request names, empty where there is none; a name that nobody has may be a secret that was put in the wrong place."""
+        failure = self.add(address)
         if failure.lately in (1, FAILURES_UNSLOWED_MAX):
             logger.warning(
-                "a request (code %d) from %s%s is refused: %s%s", command.code, address,
+                "a request (code %d) from %s%s is refused: %s%s", code, address,
                 f" that names user {known_name!r}" if known_name else "", why,
                 "" if failure.lately == 1 else f"; {failure.lately} failed lately, the answers to more of them wait",
                 extra={"event": "caller_unknown"},
             )  # fmt: skip
-        if failure.wait_ms:
-            peer.attachments[DEAF_UNTIL] = now_ns + failure.wait_ms * NS_PER_MS
         return failure.wait_ms
-
-    def waits(self, peer: Peer) -> bool:
-        """Whether the connection is not listened to yet."""
-        until_ns = peer.attachments.get(DEAF_UNTIL)
-        if until_ns is None:
-            return False
-        if isinstance(until_ns, int) and self._clock.monotonic_ns() < until_ns:
-            return True
-        del peer.attachments[DEAF_UNTIL]
-        return False
-
-
-def still_waits(peer: Peer) -> str:
-    """What a request is told that comes on a connection that is not listened to."""
-    return f"too many requests from {peer.address[0]} had no right signature: this connection waits"
 
 
 def _wait_ms(too_many: int) -> int:

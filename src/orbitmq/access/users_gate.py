@@ -4,7 +4,7 @@ Rules of this file
 1. A code without a row, or whose row says nothing about callers, is not let through.
 2. Both questions are asked of each request; what was found out about an earlier one on the same connection counts for nothing.
 3. A permission is somebody's: a request that is judged is signed, even where its code needs no signature.
-4. After too many failures of an address the connection of the last one is not listened to for a while. Others are.
+4. After too many failures of an address the answer to each further one waits. What is right is never slowed.
 
 (RocketMQ broker, auth in 5.x: authentication, authorization.)
 """
@@ -18,11 +18,10 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 from orbitmq.access.authentication import Authentication, Unproven
 from orbitmq.access.denied import Denied
 from orbitmq.access.evaluation import Permissions
-from orbitmq.access.failures import SlowedCallers, still_waits
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER, LedTo
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.access.users import User, UserStatus, UserType
-from orbitmq.clock import Clock
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
@@ -31,9 +30,6 @@ from orbitmq.protocol.signing import ACCESS_KEY_FIELD
 
 NOT_ALLOWED: Final = "not_allowed"
 """Label of a metric: the caller is known and may not do it."""
-
-WAITS: Final = "waits"
-"""Label of a metric: the connection is not listened to."""
 
 
 class UserSource(Protocol):
@@ -61,15 +57,15 @@ class _CodeRule(NamedTuple):
 
 
 class UsersGate:
-    def __init__(self, users: UserSource, rules: GateRules, clock: Clock) -> None:
+    def __init__(self, users: UserSource, rules: GateRules, attempts: FailedAttempts) -> None:
         self._users = users
         self._cluster = rules.cluster
         self._authorizes = rules.authorizes
         self._rules = {int(row.code): _code_rule(row, rules) for row in REQUESTS.values() if row.signed}
         self._authentication = Authentication(users.user)
-        self._slowed = SlowedCallers(clock)
+        self._attempts = attempts
         self.denials: Counter[str] = Counter()
-        """Requests that were not let through, by the reason: values of `Unproven`, `NOT_ALLOWED`, `WAITS`."""
+        """Requests that were not let through, by the reason: values of `Unproven` and `NOT_ALLOWED`."""
 
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         """Raises `Denied`, and what `led_to` raises."""
@@ -80,9 +76,6 @@ class UsersGate:
             self._deny(f"request code {command.code} has no row that says who may send it")
         if not rule.is_signed:
             return
-        if self._slowed.waits(peer):
-            self.denials[WAITS] += 1
-            raise Denied(ResponseCode.NO_PERMISSION, still_waits(peer))
         user = self._authentication.caller(command)
         if isinstance(user, Unproven):
             self._refuse(user, command, peer)
@@ -133,7 +126,7 @@ class UsersGate:
         self.denials[why.value] += 1
         name = command.text(ACCESS_KEY_FIELD)
         known_name = "" if self._users.user(name) is None else name
-        wait_ms = self._slowed.failed(command, peer, why.value, known_name)
+        wait_ms = self._attempts.refused(command.code, peer.address[0], why.value, known_name)
         raise Denied(ResponseCode.NO_PERMISSION, _REMARKS[why].format(name=name), wait_ms=wait_ms)
 
 

@@ -149,9 +149,7 @@ class Broker:
 
     def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
         self.tally.failed(request.code, denied.code)
-        if request.flag & FLAG_ONEWAY:
-            return None
-        answer = response(request, denied.code, denied.remark)
+        answer = None if request.flag & FLAG_ONEWAY else response(request, denied.code, denied.remark)
         if not denied.wait_ms:
             return answer
         self._late_answers.send(peer, answer, denied.wait_ms)

@@ -123,10 +123,10 @@ class NameServer:
     def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
         """The answer; None where it comes later."""
         answer = response(request, denied.code, denied.remark, _empty_fields(request.code))
-        if not denied.wait_ms or request.is_oneway:
+        if not denied.wait_ms:
             return answer
         self.tally.failed(request.code, denied.code)
-        self._late_answers.send(peer, answer, denied.wait_ms)
+        self._late_answers.send(peer, None if request.is_oneway else answer, denied.wait_ms)
         return None
 
     def peer_closed(self, peer: Peer) -> None:

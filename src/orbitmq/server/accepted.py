@@ -5,6 +5,7 @@ Rules of this file
    write: small ones joined, large bodies as they lie, without a copy.
 2. Back-pressure has three steps. Above the high-water mark of unsent bytes nothing is read and nothing more is
    handled, what was already read waits; below the low-water mark it goes on; at the hard cap the connection is cut.
+   A connection whose answer is held back (`pause_requests`) is treated as one above the mark until that answer has left.
 3. A malformed frame: the whole commands before it are handled, their answers written, then the connection closes.
 4. Every request of ours to the peer is called back exactly once.
 5. Requests are handled as they are read, or wait in the request queue while it is behind. A connection ends only
@@ -86,6 +87,7 @@ class AcceptedPeer(asyncio.Protocol):
         "_out_bytes",
         "_out_large",
         "_output",
+        "_pauses",
         "_pauses_early",
         "_queued_requests",
         "_state",
@@ -112,6 +114,8 @@ class AcceptedPeer(asyncio.Protocol):
         self._dirty = False
         self._state = ConnectionState.OPEN
         self._output = OutputState.FREE
+        self._pauses = 0
+        """How many have called `pause_requests` and not yet `resume_requests`."""
         self._queued_requests = 0
         self._backlog: deque[tuple[int, PackedCommand]] = deque()
         self._backlog_bytes = 0
@@ -147,15 +151,19 @@ class AcceptedPeer(asyncio.Protocol):
     def when_writable(self, call: Callable[[], None]) -> None:
         self._writable_calls.append(call)
 
+    def pause_requests(self) -> None:
+        self._pauses += 1
+        self._block(OutputEvent.FILLED)
+
+    def resume_requests(self) -> None:
+        self._pauses -= 1
+        if not self._dirty:
+            self._unblock()
+
     @property
     def ending(self) -> bool:
         """The connection is being closed; it lives until the peer has taken what was written."""
         return self._state not in HANDLED
-
-    @property
-    def unanswered(self) -> int:
-        """Requests of this connection whose answer is still open."""
-        return self._unanswered
 
     def send(self, command: Command) -> None:
         body = command.body
@@ -272,14 +280,11 @@ class AcceptedPeer(asyncio.Protocol):
         out, size = self._out, self._out_bytes
         large = self._out_large
         self._forget_output()
-        if size + transport.get_write_buffer_size() > listener.limits.write_bytes_max:
+        waiting_bytes = size + transport.get_write_buffer_size()
+        if waiting_bytes > listener.limits.write_bytes_max:
             listener.traffic.slow_cut += 1
-            _log.warning(
-                "%s: %s does not take its answers, %d bytes wait; the connection is cut",
-                listener.name,
-                self,
-                size + transport.get_write_buffer_size(),
-            )
+            text = "%s: %s does not take its answers, %d bytes wait; the connection is cut"
+            _log.warning(text, listener.name, self, waiting_bytes)
             self.cut()
             return
         listener.traffic.bytes_out += size
@@ -327,8 +332,8 @@ class AcceptedPeer(asyncio.Protocol):
         self._stop_reading()
 
     def _unblock(self) -> None:
-        """What was collected has left: go on soon, unless that never stopped or the socket is stuck."""
-        if self._output is OutputState.FULL:
+        """What was collected has left: go on soon, unless that never stopped, an answer is held back or the socket is stuck."""
+        if self._output is OutputState.FULL and not self._pauses:
             self._output = OUTPUT_TABLE[self._output, OutputEvent.EMPTIED]
             asyncio.get_running_loop().call_soon(self._resume)
 
@@ -563,12 +568,8 @@ class AcceptedPeer(asyncio.Protocol):
         pending_bytes = self._connection.pending_bytes
         if pending_bytes:
             self._listener.traffic.bad_frames += 1
-            _log.warning(
-                "%s: %s sent a malformed frame: it ends after %d bytes, in the middle",
-                self._listener.name,
-                self,
-                pending_bytes,
-            )
+            text = "%s: %s sent a malformed frame: it ends after %d bytes, in the middle"
+            _log.warning(text, self._listener.name, self, pending_bytes)
 
     def _count_held(self) -> None:
         """Account for what is held of this connection; cut it when all of them together hold too much."""

@@ -72,7 +72,7 @@ class BrokerRole:
         self._reserve = Reserve(process.files, root, bytes_to_set_aside(settings.store.mapped_file_size_commit_log))
         files = self._reserve.files
         config = root / "config"
-        self._plain = PlainAccess(settings, clock, process.wakeups)
+        self._plain = PlainAccess(settings, clock, process.wakeups, process.attempts)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)
@@ -181,7 +181,9 @@ class BrokerRole:
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
             accounts=self._plain.files,
-            gate=self._plain.gate if access is None else UsersGate(access.table, gate_rules(settings), clock),
+            gate=self._plain.gate
+            if access is None
+            else UsersGate(access.table, gate_rules(settings), self._process.attempts),
         )
 
     def _take_address(self, settings: ServerSettings) -> str:

@@ -48,7 +48,7 @@ class OutputState(Enum):
     FREE = auto()
     """Answers leave as they come."""
     FULL = auto()
-    """As much has been collected as one turn may: nothing more is handled before it has left."""
+    """As much has been collected as one turn may, or an answer is held back: nothing more is handled before it has left."""
     STUCK = auto()
     """The socket takes nothing more: the peer does not read its answers."""
 

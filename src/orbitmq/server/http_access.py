@@ -19,7 +19,6 @@ from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.needed import Needed
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.access.users_gate import UserSource
-from orbitmq.clock import Clock
 from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.limits.server import HTTP_LATE_ANSWERS_MAX
 from orbitmq.protocol.remoting.requests import Action, ResourceType
@@ -36,12 +35,11 @@ _NO_PASSWORD: Final = b"\0"
 class HttpAccess:
     """Stands before the answers of a port. `users` is set once they are known; until then only health is answered."""
 
-    def __init__(self, answers: Answers, clock: Clock, cluster: str, *, authorizes: bool) -> None:
+    def __init__(self, answers: Answers, attempts: FailedAttempts, cluster: str, *, authorizes: bool) -> None:
         self.users: UserSource | None = None
         self._answers = answers
-        self._clock = clock
         self._needed = Needed(ResourceType.CLUSTER, cluster, frozenset({Action.GET})) if authorizes else None
-        self._attempts = FailedAttempts()
+        self._attempts = attempts
         self._late_count = 0
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
@@ -66,7 +64,7 @@ class HttpAccess:
         return permissions is not None and permissions.judge(needed, client).is_allowed
 
     async def _unproven(self, request: HttpRequest) -> HttpAnswer:
-        failure = self._attempts.add(request.client, self._clock.monotonic_ns())
+        failure = self._attempts.add(request.client)
         if failure.lately in (1, FAILURES_UNSLOWED_MAX):
             _log.warning(
                 "http: name or password from %s is wrong, or the user is disabled (%d times lately)",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock, TrustedClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError
@@ -132,6 +133,7 @@ class ServerProcess:
         tls = with_made_certificate(settings.tls, settings.data / "tls", self.clock.now_ms())
         self.rules = PortRules(self.wakeups, tls.mode, certificate_of(tls, self.clock), settings.listener.proxies)
         self._certificate_watch: CertificateWatch | None = None
+        attempts = FailedAttempts(self.clock)
         self.surroundings = Surroundings(
             settings=settings,
             clock=self.clock,
@@ -142,9 +144,12 @@ class ServerProcess:
             room=self.room,
             rules=self.rules,
             calling=Calling(CallsCertificates(tls).context, inner_credentials(settings.access)),
+            attempts=attempts,
             notify=self.notify,
         )
-        self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, self.rules, log, self.woken)
+        self.watch = WatchRole(
+            settings, self.clock, self.turn, self.wakeups, self.room, self.rules, attempts, log, self.woken
+        )
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None

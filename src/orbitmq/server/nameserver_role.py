@@ -28,7 +28,7 @@ class NameServerRole:
         gate = None
         if settings.access.guards_name_server:
             self.users = NamedUsers(settings.access)
-            gate = UsersGate(self.users, GateRules(settings.broker.broker_cluster_name), process.clock)
+            gate = UsersGate(self.users, GateRules(settings.broker.broker_cluster_name), process.attempts)
         self._notices = Notices(process.clock, process.room, process.calling)
         self.server = NameServer(
             settings.nameserver,

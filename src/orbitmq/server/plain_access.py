@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.plain.accounts import PlainAccount
 from orbitmq.access.plain.gate import PlainGate
 from orbitmq.access.plain.table import AccountFiles
@@ -21,7 +22,7 @@ from orbitmq.server.turn import Wakeups
 class PlainAccess:
     """`files` and `gate` are None without aclEnable."""
 
-    def __init__(self, settings: ServerSettings, clock: Clock, wakeups: Wakeups) -> None:
+    def __init__(self, settings: ServerSettings, clock: Clock, wakeups: Wakeups, attempts: FailedAttempts) -> None:
         """Reads the files. ConfigurationError when they cannot be used."""
         self.files: AccountFiles | None = None
         self.gate: PlainGate | None = None
@@ -31,7 +32,7 @@ class PlainAccess:
         files = plain_files.PlainFiles(_folder(settings), clock)
         self._watch = plain_files.PlainWatch(files, wakeups)
         self.files = files
-        self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, clock)
+        self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, attempts)
 
     def watch(self) -> None:
         """Begin to look at the files from time to time."""

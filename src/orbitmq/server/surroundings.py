@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
@@ -26,6 +27,9 @@ class Surroundings(NamedTuple):
     rules: PortRules
     calling: Calling
     """How this process calls other servers."""
+
+    attempts: FailedAttempts
+    """Failed attempts to prove who calls, at any port."""
 
     notify: Callable[[Callable[[], None]], None]
     """Runs a call on the loop from another thread, as part of a turn."""

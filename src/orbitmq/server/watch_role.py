@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.clock import Clock
@@ -62,6 +63,7 @@ class WatchRole:
         wakeups: Wakeups,
         room: ConnectionRoom,
         rules: PortRules,
+        attempts: FailedAttempts,
         log: BoundedHandler | None,
         woken: Callable[[], Mapping[str, int]],
     ) -> None:
@@ -79,7 +81,7 @@ class WatchRole:
         """Stands before everything but health where callers have to be known; it needs to be given the users."""
         if access.authenticates:
             cluster = settings.broker.broker_cluster_name
-            self.guard = HttpAccess(self.watching.answer, clock, cluster, authorizes=access.authorizes)
+            self.guard = HttpAccess(self.watching.answer, attempts, cluster, authorizes=access.authorizes)
         self.front = HttpFront(
             self.watching.answer if self.guard is None else self.guard.answer, wakeups, clock, room, rules
         )

@@ -22,11 +22,12 @@ from tests.callers import (
 )
 
 from orbitmq.access.denied import Denied
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER
 from orbitmq.access.needed import Needed
 from orbitmq.access.policies import Decision
 from orbitmq.access.users import User, UserStatus, UserType
-from orbitmq.access.users_gate import NOT_ALLOWED, WAITS, GateRules, UsersGate
+from orbitmq.access.users_gate import NOT_ALLOWED, GateRules, UsersGate
 from orbitmq.clock import ManualClock
 from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -59,7 +60,7 @@ class Door:
     def __init__(self, rules: GateRules | None = None) -> None:
         self.users = UsersInMemory(ROOT, ANN, OFF)
         self.clock = ManualClock(1_700_000_000_000)
-        self.gate = UsersGate(self.users, rules or GateRules(CLUSTER), self.clock)
+        self.gate = UsersGate(self.users, rules or GateRules(CLUSTER), FailedAttempts(self.clock))
 
     def denial(self, command: Command, peer: CallingPeer | None = None) -> Denied | None:
         """What a request is told; None when it comes through."""
@@ -276,27 +277,16 @@ def test_the_caller_is_known_while_its_request_is_handled(door: Door) -> None:
 
 
 class TestFailures:
-    def fail(self, door: Door, peer: CallingPeer | None = None) -> Denied:
-        denied = door.denial(signed(sample(SEND), ANN, "wrong"), peer)
+    def fail(self, door: Door) -> Denied:
+        denied = door.denial(signed(sample(SEND), ANN, "wrong"))
         assert denied is not None
         return denied
 
-    def test_after_too_many_the_answer_waits_and_the_connection_is_not_listened_to(self, door: Door) -> None:
+    def test_after_too_many_the_answer_waits_and_a_right_signature_does_not(self, door: Door) -> None:
         door.users.grant(ANN, *everything())
         for _ in range(FAILURES_UNSLOWED_MAX):
             assert self.fail(door).wait_ms == 0
-        peer, right = CallingPeer(), signed(sample(SEND), ANN)
-        assert self.fail(door, peer).wait_ms == 100
-        told = door.denial(right, peer)
-        assert told is not None
-        assert (told.wait_ms, "waits" in told.remark) == (0, True)
-        door.clock.advance(100)
-        assert door.denial(right, peer) is None
-
-    def test_a_right_signature_on_another_connection_is_not_slowed(self, door: Door) -> None:
-        door.users.grant(ANN, *everything())
-        for _ in range(FAILURES_UNSLOWED_MAX * 2):
-            self.fail(door)
+        assert [self.fail(door).wait_ms for _ in range(3)] == [100, 200, 400]
         assert door.lets(signed(sample(SEND), ANN))
 
     def test_each_reason_is_counted(self, door: Door) -> None:
@@ -312,7 +302,6 @@ class TestFailures:
         assert door.gate.denials == {
             "no_name": 1, "unknown_user": 1, "disabled": 1, "wrong_signature": 1, NOT_ALLOWED: 2,
         }  # fmt: skip
-        assert door.gate.denials[WAITS] == 0
 
     def test_the_log_tells_the_first_and_the_one_too_many_without_secrets(
         self, door: Door, caplog: pytest.LogCaptureFixture

@@ -53,6 +53,7 @@ class ListPeer:
         self.sent: list[Command] = []
         self.closed: str | None = None
         self.writable = True
+        self.pauses = 0
         self.questions: list[Question] = []
         """Requests of the broker to this client, each until it is answered."""
         self.waited_ms = 0
@@ -80,6 +81,12 @@ class ListPeer:
 
     def close(self, reason: str) -> None:
         self.closed = reason
+
+    def pause_requests(self) -> None:
+        self.pauses += 1
+
+    def resume_requests(self) -> None:
+        self.pauses -= 1
 
     def take(self) -> list[Command]:
         sent, self.sent = self.sent, []

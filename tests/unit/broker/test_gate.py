@@ -30,12 +30,13 @@ class StubGate:
     def __init__(self) -> None:
         self.asked: list[tuple[int, LedTo | None]] = []
         self.is_shut = False
+        self.wait_ms = 0
         self.denials: Counter[str] = Counter()
 
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         self.asked.append((command.code, led_to))
         if self.is_shut or "open" not in command.fields:
-            raise Denied(ResponseCode.NO_PERMISSION, "the gate is shut")
+            raise Denied(ResponseCode.NO_PERMISSION, "the gate is shut", wait_ms=self.wait_ms)
 
 
 class GatedRoom(Room):
@@ -98,6 +99,19 @@ def test_each_request_that_is_served_passes_the_gate(rig: Any, gate: StubGate, r
 def test_a_denied_request_is_counted_and_a_oneway_one_gets_no_answer(rig: Any, gate: StubGate) -> None:
     assert rig.try_call(CODE, {}, oneway=True) is None
     assert rig.broker.tally.failures == {(CODE, ResponseCode.NO_PERMISSION): 1}
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+def test_a_refusal_that_waits_pauses_its_connection_also_for_a_oneway_request(
+    rig: Any, gate: StubGate, oneway: bool
+) -> None:
+    gate.wait_ms, peer = 100, rig.peer()
+    assert rig.try_call(CODE, {}, oneway=oneway, peer=peer) is None
+    assert (peer.sent, peer.pauses) == ([], 1)
+    rig.clock.advance(100)
+    rig.broker.tick()
+    assert [sent.code for sent in peer.sent] == ([] if oneway else [ResponseCode.NO_PERMISSION])
+    assert peer.pauses == 0
 
 
 def test_a_request_that_is_asked_again_passes_the_gate_again(rig: Any, gate: StubGate, room: GatedRoom) -> None:

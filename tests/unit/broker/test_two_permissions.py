@@ -16,6 +16,7 @@ from tests.unit.broker.test_led_to import LedRig, definition
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP
 
 from orbitmq.access import needed
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.users import User, UserType
 from orbitmq.access.users_gate import GateRules, UsersGate
 from orbitmq.broker.settings import BrokerSettings
@@ -86,7 +87,7 @@ def rig(tmp_path: Path) -> Iterator[AttackedRig]:
     )
 
     class Attacked(AttackedRig):
-        gate = UsersGate(users, GateRules("DefaultCluster"), ManualClock(NOW_MS))
+        gate = UsersGate(users, GateRules("DefaultCluster"), FailedAttempts(ManualClock(NOW_MS)))
 
     rig = Attacked(tmp_path / "store", BrokerSettings(recall_message_enable=True, broker_name="broker-a"), SMALL_STORE)
     for topic in ("mine", "out"):

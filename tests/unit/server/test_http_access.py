@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from orbitmq.access.evaluation import Permissions
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.policies import Acl, Decision, Entry, read_resource
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.clock import ManualClock
@@ -49,7 +50,7 @@ async def inner(request: HttpRequest) -> HttpAnswer:
 
 
 def access(*, authorizes: bool = True) -> HttpAccess:
-    guard = HttpAccess(inner, ManualClock(), "C", authorizes=authorizes)
+    guard = HttpAccess(inner, FailedAttempts(ManualClock()), "C", authorizes=authorizes)
     guard.users = USERS
     return guard
 
@@ -76,7 +77,7 @@ def test_everything_else_asks_for_a_user(path: str) -> None:
 
 
 def test_before_the_users_are_known_only_health_is_answered() -> None:
-    guard = HttpAccess(inner, ManualClock(), "C", authorizes=False)
+    guard = HttpAccess(inner, FailedAttempts(ManualClock()), "C", authorizes=False)
     assert ask(guard, path="/readyz").status == 200
     assert ask(guard, basic("root", "secret-r")).status == 503
 

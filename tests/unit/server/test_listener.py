@@ -18,10 +18,11 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.server import listener
+from orbitmq.server.accepted import AcceptedPeer
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, ListenerLimits
 from orbitmq.server.turn import Turn, Wakeups
 
-ECHO, SILENT, BROKEN, PARTS, LATER, CLOSE = 10, 11, 12, 13, 14, 15
+ECHO, SILENT, BROKEN, PARTS, LATER, CLOSE, PAUSE = 10, 11, 12, 13, 14, 15, 16
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
@@ -64,6 +65,8 @@ class EchoHandler:
             peer.send_parts(response(request, 0), [log[:10], log[10:]])
         elif request.code == LATER:
             self.later.append((peer, response(request, 0)))
+        elif request.code == PAUSE:
+            peer.pause_requests()
         elif request.code == CLOSE:
             peer.send(response(request, 0, "bye"))
             peer.close("asked to")
@@ -407,6 +410,98 @@ def test_what_waits_for_readers_that_do_not_read_is_bounded_for_all(run: Run, mo
                 peer.cut()
             await rig.until(lambda: not rig.listener.peers)
             assert traffic.unsent_bytes == 0
+
+    run(test)
+
+
+def numbers(count: int, **more: bool) -> list[Command]:
+    return [request(ECHO, {"n": str(number)}, opaque=number + 1, **more) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 200], ids=["handled as they are read", "through the request queue"])
+def test_a_paused_connection_is_not_handled_until_its_late_answer_has_left(run: Run, count: int) -> None:
+    async def test() -> None:
+        async with Rig() as rig:
+            paused, other = await rig.connect(), await rig.connect()
+            paused.write(request(PAUSE, opaque=1_000), *numbers(count))
+            await rig.until(lambda: bool(rig.handler.peers))
+            paused.write(request(ECHO, {"n": "later"}, opaque=999))
+            for number in range(20):
+                assert (await other.call(request(ECHO, opaque=number + 1))).opaque == number + 1
+            assert [seen.code for seen in rig.handler.seen if "n" in seen.fields] == []
+            peer = rig.handler.peers[0]
+            assert not peer.writable
+            peer.send(response(rig.handler.seen[0], 1, "late"))
+            peer.resume_requests()
+            assert [(await paused.read()).opaque for _ in range(count + 2)] == [1_000, *range(1, count + 1), 999]
+            assert rig.listener.traffic.held_bytes == 0
+
+    run(test)
+
+
+def test_a_connection_paused_twice_goes_on_when_both_have_ended_even_without_an_answer(run: Run) -> None:
+    async def test() -> None:
+        async with Rig() as rig:
+            client = await rig.connect()
+            client.write(request(PAUSE, oneway=True), request(ECHO, opaque=7))
+            await rig.until(lambda: bool(rig.handler.peers))
+            peer = rig.handler.peers[0]
+            peer.pause_requests()
+            peer.resume_requests()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert len(rig.handler.seen) == 1
+            peer.resume_requests()
+            assert (await client.read()).opaque == 7
+
+    run(test)
+
+
+def test_a_socket_that_is_free_again_does_not_end_a_pause(run: Run) -> None:
+    async def test() -> None:
+        limits = ListenerLimits(write_high_water_bytes=64_000, write_low_water_bytes=16_000)
+        async with Rig(limits) as rig:
+            client = await rig.connect()
+            client.write(request(ECHO, body=bytes(8_000_000), opaque=1), request(PAUSE), request(ECHO, opaque=2))
+            await rig.until(lambda: len(rig.handler.seen) == 1)
+            peer = rig.handler.peers[0]
+            peer.pause_requests()
+            assert len((await client.read()).body) == 8_000_000
+            for number in range(5):
+                other = await rig.connect()
+                await other.call(request(ECHO, opaque=number + 10))
+            assert PAUSE not in [seen.code for seen in rig.handler.seen]
+            peer.resume_requests()
+            await rig.until(lambda: PAUSE in [seen.code for seen in rig.handler.seen])
+            peer.resume_requests()
+            assert (await client.read()).opaque == 2
+
+    run(test)
+
+
+def test_a_paused_connection_can_be_closed_and_lost(run: Run) -> None:
+    async def test() -> None:
+        async with Rig() as rig:
+            closed, cut, stopped = [await rig.connect() for _ in range(3)]
+            for number, client in enumerate((closed, cut, stopped)):
+                client.write(request(PAUSE), *numbers(3))
+                await rig.until(lambda count=number: len(rig.handler.peers) == count + 1)  # type: ignore[misc]
+            first, second, third = rig.handler.peers
+            assert isinstance(second, AcceptedPeer)
+            first.close("enough")
+            second.cut()
+            assert await closed.ended()
+            assert await cut.ended()
+            await rig.until(lambda: len(rig.handler.closed) == 2)
+            for peer in (first, second):
+                peer.send(response(rig.handler.seen[0], 1, "late"))
+                peer.resume_requests()
+            await rig.listener.stop(grace_ms=200)
+            assert await stopped.ended()
+            third.resume_requests()
+            assert [seen.code for seen in rig.handler.seen] == [PAUSE] * 3
+            traffic = rig.listener.traffic
+            assert (traffic.held_bytes, traffic.unanswered, rig.listener.peers) == (0, 0, set())
 
     run(test)
 

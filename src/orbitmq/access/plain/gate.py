@@ -13,7 +13,7 @@ Rules of this file
    that only looks at something needs a right signature; one that creates, changes or deletes needs an admin.
 2. Failures are answered as RocketMQ 4 does: SYSTEM_ERROR with the name of its exception and its text.
 3. An admin without any permission of its own passes everything; one that has some is asked like everybody.
-4. After too many failures of an address the connection of the last one is not listened to for a while. White lists come first.
+4. After too many failures of an address the answer to each further one waits. White lists come first: who stands in one cannot fail.
 5. A signature that is right is asked for in each request: what an earlier one on the same connection proved counts for nothing.
 
 (RocketMQ broker: ACL in 4.x.)
@@ -29,13 +29,12 @@ from typing import Final, NamedTuple, NoReturn
 
 from orbitmq.access.authentication import Authentication, Unproven
 from orbitmq.access.denied import Denied
-from orbitmq.access.failures import SlowedCallers, still_waits
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER, LedTo
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.access.plain.accounts import PlainAccount, PlainPermission
 from orbitmq.access.plain.addresses import Fields, address_fields
 from orbitmq.access.plain.table import PlainTable
-from orbitmq.clock import Clock
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
@@ -51,9 +50,6 @@ PLACE: Final = "place in white lists"
 
 NOT_ALLOWED: Final = "not_allowed"
 """Label of a metric: the caller is known and may not do it."""
-
-WAITS: Final = "waits"
-"""Label of a metric: the connection is not listened to."""
 
 _PERMISSION_OF: Final = {Action.PUB: PlainPermission.PUB, Action.SUB: PlainPermission.SUB}
 _CHANGES: Final = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
@@ -75,15 +71,15 @@ class _Place(NamedTuple):
 
 
 class PlainGate:
-    def __init__(self, table: Callable[[], PlainTable], cluster: str, clock: Clock) -> None:
+    def __init__(self, table: Callable[[], PlainTable], cluster: str, attempts: FailedAttempts) -> None:
         """`table` gives the accounts as they are now; `cluster` is the server's own."""
         self._table = table
         self._cluster = cluster
-        self._slowed = SlowedCallers(clock)
+        self._attempts = attempts
         self._authentication = Authentication(lambda name: self._table().users.get(name))
         self._rules = {int(row.code): _rule(row) for row in REQUESTS.values() if row.signed}
         self.denials: Counter[str] = Counter()
-        """Requests that were not let through, by the reason: values of `Unproven`, `NOT_ALLOWED`, `WAITS`."""
+        """Requests that were not let through, by the reason: values of `Unproven` and `NOT_ALLOWED`."""
 
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         """Raises `Denied`, and what `led_to` raises."""
@@ -96,8 +92,6 @@ class PlainGate:
             place = attachments[PLACE] = _Place(table, fields, table.lets_in(fields))
         if place.is_let_in:
             return
-        if self._slowed.waits(peer):
-            self._deny(WAITS, still_waits(peer))
         name = command.fields.get(ACCESS_KEY_FIELD)
         if name is None:
             self._refuse(Unproven.NO_NAME, "No accessKey is configured", command, peer)
@@ -147,7 +141,8 @@ class PlainGate:
 
     def _refuse(self, why: Unproven, text: str, command: Command, peer: Peer, known_name: str = "") -> NoReturn:
         """Deny a request whose caller is not known; the more there were from an address, the later the answer."""
-        self._deny(why.value, text, self._slowed.failed(command, peer, why.value, known_name))
+        wait_ms = self._attempts.refused(command.code, peer.address[0], why.value, known_name)
+        self._deny(why.value, text, wait_ms)
 
     def _deny(self, reason: str, text: str, wait_ms: int = 0) -> NoReturn:
         self.denials[reason] += 1

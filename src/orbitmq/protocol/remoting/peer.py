@@ -68,6 +68,15 @@ class Peer(Protocol):
         """Closes after what is queued has been written. `reason` is for the log. Calling again does nothing."""
         ...
 
+    def pause_requests(self) -> None:
+        """Reads and handles no further request of this connection, oneways included, until `resume_requests` was called as often and
+        what was sent before that has left. Requests that were read already wait, within the bounds of a peer that takes no answers."""
+        ...
+
+    def resume_requests(self) -> None:
+        """Takes one `pause_requests` back. Does nothing more for a connection that is closed."""
+        ...
+
     @property
     def writable(self) -> bool:
         """False while more bytes wait to be written than the high-water mark allows: start nothing new for it."""

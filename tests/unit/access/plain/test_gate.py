@@ -8,6 +8,7 @@ import pytest
 from tests.callers import ADDRESS, CLUSTER, GROUP, TOPIC, CallingPeer, led_to, sample, signed
 
 from orbitmq.access.denied import Denied
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER, LedTo
 from orbitmq.access.plain.accounts import PlainAccount, PlainFile, read_plain_tree
 from orbitmq.access.plain.gate import EXCEPTION, NOT_ALLOWED, PlainGate
@@ -15,7 +16,7 @@ from orbitmq.access.plain.table import PlainTable
 from orbitmq.access.plain.yaml_text import Value
 from orbitmq.access.users import User, UserType
 from orbitmq.clock import ManualClock
-from orbitmq.limits.access import FAILURE_WAIT_MAX_MS, FAILURES_UNSLOWED_MAX
+from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, RequestRow, RequestServer
@@ -39,7 +40,7 @@ class PlainDoor:
         tree: Value = {"globalWhiteRemoteAddresses": list(white), "accounts": [account]}
         self.clock = ManualClock(1_700_000_000_000)
         self.table = PlainTable([read_plain_tree(tree, "plain_acl.yml")])
-        self.gate = PlainGate(lambda: self.table, CLUSTER, self.clock)
+        self.gate = PlainGate(lambda: self.table, CLUSTER, FailedAttempts(self.clock))
 
     def told(self, command: Command, peer: CallingPeer | None = None, record: LedTo = led_to) -> str | None:
         """What a request is told behind the name of the exception; None when it comes through."""
@@ -233,18 +234,17 @@ def test_who_may_publish_is_shown_transactions_of_the_topic() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_goes_on_failing_waits_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
-    door, peer = PlainDoor(admin=True), CallingPeer()
+def test_an_address_that_goes_on_failing_waits_and_what_is_right_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    door = PlainDoor(admin=True)
+    wrong, right = signed(send(TOPIC), ANN, "wrong-secret"), signed(send(TOPIC), ANN)
     for _ in range(FAILURES_UNSLOWED_MAX):
-        assert door.told(signed(send(TOPIC), ANN, "wrong-secret"), peer) is not None
-        assert door.told(signed(send(TOPIC), ANN), peer) is None
-    assert door.told(signed(send(TOPIC), ANN, "wrong-secret"), peer) is not None
-    told = door.told(signed(send(TOPIC), ANN), peer)
-    assert told is not None
-    assert "this connection waits" in told
-    assert door.told(signed(send(TOPIC), ANN), CallingPeer()) is None
-    door.clock.advance(FAILURE_WAIT_MAX_MS)
-    assert door.told(signed(send(TOPIC), ANN), peer) is None
+        assert door.told(wrong) is not None
+        assert door.told(right) is None
+    for wait_ms in (100, 200):
+        with pytest.raises(Denied) as denied:
+            door.gate.admit(wrong, CallingPeer(), None)
+        assert denied.value.wait_ms == wait_ms
+    assert door.told(right) is None
     assert len(caplog.records) == 2
     assert "secret-of" not in caplog.text
 
