@@ -32,7 +32,6 @@ OPTIONS = "most of it declares the options that people type"
 NOT_YET = "not divided yet"
 
 LONG_FUNCTIONS = {
-    "broker/send.py SendProcessor.send": INNER_LOOP,
     "leaf/inner.py encode_stored": INNER_LOOP,
     "leaf/timer_rows.py _restored_row": INNER_LOOP,
     "leaf/timer_rows.py _usual_timer": INNER_LOOP,

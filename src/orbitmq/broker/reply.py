@@ -23,7 +23,7 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.real_topics import topics_of_send
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send import REPLIES
+from orbitmq.broker.send_requests import REPLIES
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits.broker import REPLY_PUSH_TIMEOUT_MS

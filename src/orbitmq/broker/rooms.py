@@ -26,8 +26,9 @@ from orbitmq.broker.recurring.requests import RecurringProcessor
 from orbitmq.broker.recurring.run_sending import BrokerRuns
 from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.room import Room
-from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
+from orbitmq.broker.send_requests import SendRequests
+from orbitmq.broker.sends import Sends
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
@@ -42,13 +43,13 @@ class BrokerRooms:
         self.admission: Final = Admission(core, intake, derived.idempotence, derived.transactions)
         self.timers: Final = None if derived.timers is None else TimerService(core, self.admission, derived)
         finder = None if self.timers is None else self.timers.finder
-        self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
+        self.sends: Final = Sends(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
         self.pops: Final = PopRequests(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls, offsets_gone=self.pops.forget_gone)
         self.all: Final[list[Room]] = [
-            self.sends,
+            SendRequests(core, self.admission, self.sends),
             SendBackProcessor(core, self.admission),
             ReplyProcessor(core, self.admission),
             self.pulls,

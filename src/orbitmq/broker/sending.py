@@ -1,4 +1,4 @@
-"""What admission is given and what it answers: a message on its way into the store."""
+"""A message on its way into the store: what a front end hands over, what admission answers, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import msgspec
 
 from orbitmq.broker.idempotence.identity import SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
+from orbitmq.broker.idempotence.repeats import FirstAnswer
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
 
 
@@ -69,3 +72,30 @@ class BatchPlacement(msgspec.Struct, gc=False):
     """Which send each of `messages` is, when the sender may repeat the batch."""
     earlier: Sequence[SentPlace | None] = ()
     """For each message of the request where it went before; None for those in `messages`. Empty: all are in `messages`."""
+
+
+class StoredSend(msgspec.Struct, gc=False):
+    """The outcome of a message that is in the log: by this send, or by an earlier one that this send repeats.
+
+    `status` is PUT_OK, or FLUSH_DISK_TIMEOUT for one that was not durable in time. `queue_id` is the queue that the message goes to in its
+    topic; the offsets are those of its record, which of a message that waits is in another topic's queue.
+    """
+
+    status: PutStatus
+    queue_id: int
+    unique_key: str
+    physical_offset: int
+    queue_offset: int
+    handle: str | None = None
+    """What recalls it, of a timer message that waits for its time."""
+    first: FirstAnswer | None = None
+    """Of a repeat: what the first send was told."""
+
+
+class StoredBatch(msgspec.Struct, gc=False):
+    """The outcome of a batch that is in the log, as `StoredSend`: where each of its messages is, in their order."""
+
+    status: PutStatus
+    queue_id: int
+    unique_key: str | None
+    places: Sequence[Dispatched | SentPlace]

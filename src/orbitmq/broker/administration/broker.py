@@ -18,7 +18,7 @@ import msgspec
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.sends import Sends
 from orbitmq.errors import ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
@@ -32,7 +32,7 @@ Facts = Callable[[], Mapping[str, str]]
 
 
 class BrokerAdminProcessor:
-    def __init__(self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor) -> None:
+    def __init__(self, core: BrokerCore, sends: Sends, pulls: PullProcessor) -> None:
         self.level_offsets: Callable[[], Mapping[int, int]] = dict
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.level_version: Callable[[], DataVersion] = DataVersion

@@ -22,15 +22,13 @@ from orbitmq.broker.administration.upkeep import UpkeepProcessor
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.sends import Sends
 from orbitmq.protocol.ids import host_text
 from orbitmq.protocol.remoting.commands import RequestCode
 
 
 class Administration(Room):
-    def __init__(
-        self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor, offsets_gone: Callable[[], None]
-    ) -> None:
+    def __init__(self, core: BrokerCore, sends: Sends, pulls: PullProcessor, offsets_gone: Callable[[], None]) -> None:
         """`offsets_gone` is told after offsets were deleted with their topic or group."""
         settings, topics, groups, offsets = core.settings, core.topics, core.groups, core.offsets
         clients, store, clock, statistics = core.clients, core.store, core.clock, core.statistics

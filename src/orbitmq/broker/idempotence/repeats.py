@@ -21,7 +21,6 @@ from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
-from orbitmq.protocol.remoting.send_answer import DELIVER_FIELD, REPEAT_FIELD, Repeat
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_time import stored_due_time
@@ -36,13 +35,6 @@ class FirstAnswer(NamedTuple):
     handle: str | None = None
     deliver_ms: int | None = None
     recalled: bool = False
-
-    @property
-    def more_fields(self) -> dict[str, str]:
-        fields = {REPEAT_FIELD: str(Repeat.RECALLED if self.recalled else Repeat.STORED)}
-        if self.deliver_ms is not None:
-            fields[DELIVER_FIELD] = str(self.deliver_ms)
-        return fields
 
 
 class FirstSends(Protocol):

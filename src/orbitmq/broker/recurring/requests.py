@@ -16,7 +16,7 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.recurring.run_sending import BrokerRuns, reserved_property
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send import ANSWERS
+from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.errors import ConfigurationError, ProtocolError, RecordError, StoreUnwritableError
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC

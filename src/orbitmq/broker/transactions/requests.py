@@ -22,7 +22,7 @@ from orbitmq.broker.message_properties import facts_of
 from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send import ANSWERS
+from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.broker.transactions.checks import TransactionChecks
 from orbitmq.broker.transactions.counts_file import TRANSACTION_METRICS_FILE, write_counts_of
 from orbitmq.broker.transactions.figures import TransactionFigures
