@@ -26,6 +26,7 @@ from orbitmq.limits.access import KEY_FILE_BYTES_MAX
 from orbitmq.server.named_users import named_users
 from orbitmq.server.plain_access import accounts_to_move
 from orbitmq.server.settings import ServerSettings
+from orbitmq.server.takeover import StoreFolder, users_of_rocketmq
 from orbitmq.store.files import Files
 
 logger: Final = logging.getLogger("orbitmq.server")
@@ -43,6 +44,12 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
             logger.warning("authenticationEnabled is off: everybody may do everything, whatever %s says of users", path)
         return None
     keys = read_key_file(Path(own.key_file)) if own.key_file else ()
+    if unread := users_of_rocketmq(StoreFolder(settings.data, files)):
+        logger.warning(
+            "%s say nothing here, whatever RocketMQ has changed there: users and policies are those of %s",
+            " and ".join(unread),
+            path,
+        )
     access = SavedAccess(AccessFile(files, path, keys), clock)
     named = list(named_users(own))
     for user in access.load(named):

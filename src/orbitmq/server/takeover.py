@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from orbitmq.broker.saved_access import ACCESS_FILE
 from orbitmq.errors import ConfigurationError, OrbitError
 from orbitmq.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from orbitmq.store.config_files import ConfigFile
@@ -26,6 +27,8 @@ ROCKSDB_FILE: Final = "CURRENT"
 ROCKSDB_TABLE, ROCKSDB_LOG = ".sst", ".log"
 """How the names of its files end that hold keys: tables, and logs of what is in no table yet."""
 
+USER_FOLDERS: Final = ("config/users", "config/acls")
+"""Databases of a RocketMQ broker that asks callers who they are."""
 
 FAR_TABLE_FILE: Final = "orbitmq.far-table"
 """Catalog of a cluster's far table, which versions before this one had."""
@@ -97,21 +100,37 @@ def rocksdb(place: StoreFolder) -> Fact | None:
     From 5.4 on RocketMQ makes `rocksdbstore` at every start, and leaves it without a key unless it is told to use it.
     """
     inside = [place.root, *place.folders(place.root), *place.folders(place.root / "config")]
-    found = [folder for folder in inside if place.files.exists(folder / ROCKSDB_FILE) and _has_keys(place, folder)]
-    names = ", ".join(str(folder.relative_to(place.root)) for folder in found)
+    found = [str(folder.relative_to(place.root)) for folder in inside if _has_keys(place, folder)]
+    found = [name for name in found if name not in USER_FOLDERS]
     return _fact(
         len(found),
-        f"{len(found)} RocksDB databases ({names})",
+        f"{len(found)} RocksDB databases ({', '.join(found)})",
         "configuration: write it to JSON with RocketMQ's mqadmin rocksDBConfigToJson; queues, timers, transactions and POP: go "
         "back to storeType=default and RocketMQ's files there, and let what is pending finish; then remove these folders",
     )
 
 
-def _has_keys(place: StoreFolder, database: Path) -> bool:
-    """Whether a RocksDB database has a table, or anything in a log."""
-    return any(
-        name.endswith(ROCKSDB_TABLE) or (name.endswith(ROCKSDB_LOG) and place.files.file_size(database / name) > 0)
-        for name in place.files.list_dir(database)
+def users(place: StoreFolder) -> Fact | None:
+    """Users and policies in RocksDB. A table of ours beside them counts alone, as a start says."""
+    found = [] if place.files.exists(place.root / "config" / ACCESS_FILE) else users_of_rocketmq(place)
+    return _fact(
+        len(found),
+        f"users and policies that only RocketMQ reads ({', '.join(found)})",
+        "copy them with RocketMQ's mqadmin copyUser and copyAcl to a broker of this version on an empty directory, and put its "
+        f"config/{ACCESS_FILE} here; or remove these folders: then the store has no users",
+    )
+
+
+def users_of_rocketmq(place: StoreFolder) -> list[str]:
+    """The databases of users and policies in which there are some."""
+    return [name for name in USER_FOLDERS if _has_keys(place, place.root / name)]
+
+
+def _has_keys(place: StoreFolder, folder: Path) -> bool:
+    """Whether this is a RocksDB database that has a table, or anything in a log."""
+    return place.files.exists(folder / ROCKSDB_FILE) and any(
+        name.endswith(ROCKSDB_TABLE) or (name.endswith(ROCKSDB_LOG) and place.files.file_size(folder / name) > 0)
+        for name in place.files.list_dir(folder)
     )
 
 
@@ -154,6 +173,7 @@ def far_table(place: StoreFolder) -> Fact | None:
 FILE_RULES: Final[tuple[Callable[[StoreFolder], Fact | None], ...]] = (
     inner_batches,
     rocksdb,
+    users,
     key_value_pop,
     static_topics,
     dledger,

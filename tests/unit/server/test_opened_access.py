@@ -69,6 +69,19 @@ def test_what_counts_for_nothing_in_the_configuration_is_said(tmp_path: Path, ca
     assert "secret" not in caplog.text
 
 
+def test_users_that_rocketmq_has_changed_since_are_said_to_count_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+    assert caplog.messages == []
+    for file in ("CURRENT", "000007.sst"):
+        (tmp_path / "config" / "users").mkdir(exist_ok=True)
+        (tmp_path / "config" / "users" / file).write_text("x")
+    open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+    (said,) = caplog.messages
+    assert said.startswith("config/users say nothing here")
+
+
 def test_a_key_file_seals_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = key_file(tmp_path)
     sealed = AccessSettings(authenticates=True, initial_user=NAMED.initial_user, key_file=str(path))

@@ -11,6 +11,7 @@ import pytest
 from tests.worlds.little_store import LittleStore
 from typer.testing import CliRunner
 
+from orbitmq.broker.saved_access import ACCESS_FILE
 from orbitmq.cli.doctor_checks import Level, take_over
 from orbitmq.cli.stores import app
 from orbitmq.errors import ConfigurationError
@@ -57,6 +58,11 @@ FOUND: list[tuple[str, Callable[[Path], Any], str]] = [
         r"3 RocksDB databases \(config/consumerOffsets, config/subscriptionGroups, config/topics\)",
     ),
     ("one database for all", lambda root: write_database(root, "config/rdb"), r"1 RocksDB databases \(config/rdb\)"),
+    (
+        "users in RocksDB",
+        lambda root: write_database(root, "config/users", "000004.log"),
+        r"users and policies that only RocketMQ reads \(config/users\)",
+    ),
     ("queues in RocksDB", lambda root: write_database(root, "consumequeue"), r"1 RocksDB databases \(consumequeue\)"),
     (
         "an engine of a later release",
@@ -93,6 +99,8 @@ def test_an_ordinary_store_is_taken_over(tmp_path: Path) -> None:
     for name in ("CURRENT", "MANIFEST-000005", "OPTIONS-000009"):  # RocketMQ 5.5 makes a database and does not use it
         write(tmp_path, f"rocksdbstore/{name}")
     write(tmp_path, "rocksdbstore/000004.log", "")
+    write_database(tmp_path, "config/users")
+    write(tmp_path, f"config/{ACCESS_FILE}", {})  # which counts instead
     write(tmp_path, "config/topicQueueMapping.json", {"topicQueueMappingDetailMap": {}})
     store = LittleStore(tmp_path)
     store.send()
@@ -138,4 +146,4 @@ def test_a_table_that_is_none_holds_nothing(tmp_path: Path, content: str) -> Non
 
 
 def test_every_rule_has_its_row() -> None:
-    assert len(FILE_RULES) + len(QUEUE_RULES) == 7
+    assert len(FILE_RULES) + len(QUEUE_RULES) == 8
