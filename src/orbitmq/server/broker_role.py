@@ -72,7 +72,7 @@ class BrokerRole:
         self._reserve = Reserve(process.files, root, bytes_to_set_aside(settings.store.mapped_file_size_commit_log))
         files = self._reserve.files
         config = root / "config"
-        self._plain = PlainAccess(settings, clock, process.wakeups, process.attempts)
+        self._plain = PlainAccess(settings, clock, process.attempts)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)
@@ -238,7 +238,7 @@ class BrokerRole:
     async def start(self) -> None:
         settings = self._process.settings
         reserved, self._reserved = self._reserved, None
-        self._plain.watch()
+        self._plain.watch(self._process.wakeups, self._worker)
         await self.listener.start(settings.host, self.port, reserved)
         self._listening = True
         if self._second_port_wanted:

@@ -6,8 +6,11 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.plain.accounts import PlainAccount
@@ -17,30 +20,36 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.turn import Wakeups
+from orbitmq.store.worker import Worker
+
+if TYPE_CHECKING:
+    from orbitmq.server.plain_files import PlainWatch
 
 
 class PlainAccess:
     """`files` and `gate` are None without aclEnable."""
 
-    def __init__(self, settings: ServerSettings, clock: Clock, wakeups: Wakeups, attempts: FailedAttempts) -> None:
+    def __init__(self, settings: ServerSettings, clock: Clock, attempts: FailedAttempts) -> None:
         """Reads the files. ConfigurationError when they cannot be used."""
         self.files: AccountFiles | None = None
         self.gate: PlainGate | None = None
+        self._watched: Callable[[Wakeups, Worker], PlainWatch] | None = None
+        self._watch: PlainWatch | None = None
         if not settings.access.plain:
             return
         plain_files = _reader("aclEnable")
         files = plain_files.PlainFiles(_folder(settings), clock)
-        self._watch = plain_files.PlainWatch(files, wakeups)
+        self._watched = partial(plain_files.PlainWatch, files)
         self.files = files
         self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, attempts)
 
-    def watch(self) -> None:
-        """Begin to look at the files from time to time."""
-        if self.files is not None:
-            self._watch.start()
+    def watch(self, wakeups: Wakeups, worker: Worker) -> None:
+        """Begin to look at the files from time to time; `worker` is the one that changes them."""
+        if self._watched is not None:
+            self._watch = self._watched(wakeups, worker)
 
     def stop(self) -> None:
-        if self.files is not None:
+        if self._watch is not None:
             self._watch.stop()
 
 

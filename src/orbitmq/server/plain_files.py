@@ -2,24 +2,25 @@
 
 Rules of this file
 1. At a start a file that cannot be used stops the start, and so does a folder without any. While running it changes nothing: the last
-   good accounts stay, and the log says why, once.
+   good accounts stay, the log says why, once, and every look tries again, for a permission may be mended without a trace in the file.
 2. A file that changes is read when it has stood still between two looks: what an editor has written half is not taken for the whole.
 3. A change by request replaces the whole file and keeps its mode; comments in it are lost, as with RocketMQ. While a file that
    somebody else has changed is not in force yet, nothing is changed by request: an editor may have written half of it.
-4. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
+4. While running, files are looked at, read and written on the thread that saves tables: reading the largest takes seconds. One that
+   has not changed is not read again.
+5. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
 
 (RocketMQ broker: ACL in 4.x.)
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.access.plain.accounts import PlainFile, read_plain_tree
 from orbitmq.access.plain.changes import Tree, with_next_version
@@ -29,6 +30,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX, PLAIN_LOOK_MS
 from orbitmq.server.turn import Wakeups
+from orbitmq.store.worker import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ FileStamp = tuple[int, int, int]
 
 def read_plain_folder(folder: Path) -> PlainTable:
     """The accounts of all files. ConfigurationError for a file that cannot be used, and where there is none."""
+    return _read_folder(folder, _read)
+
+
+def _read_folder(folder: Path, read: Callable[[Path], PlainFile]) -> PlainTable:
     paths = _paths(folder)
     if not paths:
         raise ConfigurationError(
@@ -49,15 +55,23 @@ def read_plain_folder(folder: Path) -> PlainTable:
             remedy="aclConfigPath names the folder of plain_acl.yml; without accounts leave aclEnable off",
         )
     try:
-        return PlainTable([_read(path) for path in paths])
+        return PlainTable([read(path) for path in paths])
     except ValueError as error:
         raise ConfigurationError(
             str(error), remedy="correct the file: docs/howto/access-rocketmq-4.md shows each form"
         ) from None
 
 
+class _Known(NamedTuple):
+    """What stands in a file of this stamp, or why it cannot be used."""
+
+    stamp: FileStamp | None
+    content: PlainFile | str
+
+
 class PlainFiles:
-    """The accounts as last read, and whether their files have changed since."""
+    """The accounts as last read, and whether their files have changed since. Its methods block, and are called on one thread at a
+    time."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         """Reads the files. ConfigurationError when they cannot be used."""
@@ -65,34 +79,54 @@ class PlainFiles:
         self.default_file = str(folder / DEFAULT_FILE)
         self._clock = clock
         self._read_stamps = self._seen_stamps = _stamps(folder)
-        self.table = read_plain_folder(folder)
+        self._trouble = ""
+        self._known: dict[Path, _Known] = {}
+        self.table = _read_folder(folder, self._read_changed)
         """Replaced as a whole when a file changes."""
         self._written: dict[Path, FileStamp | None] = {}
-        """The files as changes by request left them; only the thread of these looks at it."""
+        """The files as changes by request left them."""
 
         self._warn()
 
     def look(self) -> None:
-        """Read the files again if they have changed and stood still since the last look."""
+        """Read what has changed and stood still since the last look, and what could not be used."""
         seen = _stamps(self.folder)
         stood_still, self._seen_stamps = seen == self._seen_stamps, seen
-        if seen != self._read_stamps and stood_still:
-            self.read_again()
+        if stood_still and (self._trouble or seen != self._read_stamps):
+            self._read_again(seen)
 
-    def read_again(self) -> None:
-        """Read the files now. What cannot be used changes nothing and is reported."""
-        self._read_stamps = _stamps(self.folder)
+    def _read_again(self, stamps: dict[Path, FileStamp | None]) -> None:
+        """Read the files of these stamps. What cannot be used changes nothing and is reported."""
+        self._read_stamps = stamps
+        self._known = {path: known for path, known in self._known.items() if path in stamps}
         try:
-            table = read_plain_folder(self.folder)
+            table = _read_folder(self.folder, self._read_changed)
         except ConfigurationError as error:
-            _log.error("the accounts in use stay, what replaced them cannot be used: %s", error)
+            if str(error) != self._trouble:
+                _log.error("the accounts in use stay, what replaced them cannot be used: %s", error)
+            self._trouble = str(error)
             return
-        if _stamps(self.folder) != self._read_stamps:  # they changed meanwhile: the next looks read them again
+        if _stamps(self.folder) != stamps:  # they changed meanwhile: the next looks read them again
             self._read_stamps = {}
             return
+        self._trouble = ""
         self.table = table
         self._warn()
         _log.info("the accounts in %s are in force: %d access keys", self.folder, len(table.accounts))
+
+    def _read_changed(self, path: Path) -> PlainFile:
+        """As `_read`, which takes seconds for the largest file, and is not repeated for one that has not changed."""
+        stamp, known = _stamp(path), self._known.get(path)
+        if known is None or known.stamp != stamp:
+            data = _data(path)
+            try:
+                known = _Known(stamp, read_plain_tree(_tree(path, data), str(path)))
+            except ValueError as error:
+                known = _Known(stamp, str(error))
+            self._known[path] = known
+        if isinstance(known.content, str):
+            raise ValueError(known.content)
+        return known.content
 
     def change(self, file: str, change: Callable[[Tree], Tree]) -> PlainTable:
         """See `AccountFiles.change`."""
@@ -100,10 +134,10 @@ class PlainFiles:
         paths = _paths(self.folder)
         if path not in paths:
             paths.append(path)
-        tree = _tree(path) if path.exists() else None
+        tree = _tree(path, _data(path)) if path.exists() else None
         text = write_yaml(with_next_version(change(tree if isinstance(tree, dict) else {}), self._clock.now_ms()))
         written = read_plain_tree(read_yaml(text), file)
-        table = PlainTable([written if one == path else _read(one) for one in paths])
+        table = PlainTable([written if one == path else self._read_changed(one) for one in paths])
         for one in paths:
             if _stamp(one) not in (self._read_stamps.get(one), self._written.get(one)):
                 raise ValueError(
@@ -111,6 +145,7 @@ class PlainFiles:
                 )
         _replace(path.resolve(), text)
         self._written[path] = _stamp(path)
+        self._known[path] = _Known(self._written[path], written)
         return table
 
     def _warn(self) -> None:
@@ -119,23 +154,30 @@ class PlainFiles:
 
 
 class PlainWatch:
-    """Looks at the files of accounts from time to time."""
+    """Has the files of accounts looked at from time to time, on the thread of `worker`."""
 
-    def __init__(self, files: PlainFiles, wakeups: Wakeups) -> None:
+    def __init__(self, files: PlainFiles, wakeups: Wakeups, worker: Worker) -> None:
         self._files = files
         self._wakeups = wakeups
-        self._timer: asyncio.TimerHandle | None = None
+        self._worker = worker
+        self._is_stopped = False
+        self._wait()
 
-    def start(self) -> None:
+    def _wait(self) -> None:
         self._timer = self._wakeups.call_later(PLAIN_LOOK_MS / 1_000, WAKEUP, self._look)
 
     def _look(self) -> None:
-        self._files.look()
-        self.start()
+        self._worker.submit(self._files.look, self._looked)
+
+    def _looked(self, result: BaseException | None) -> None:
+        if result is not None:
+            _log.error("the accounts in use stay, their files cannot be looked at", exc_info=result)
+        if not self._is_stopped:
+            self._wait()
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_stopped = True
+        self._timer.cancel()
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -169,18 +211,22 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
 
 def _read(path: Path) -> PlainFile:
     """One file. ValueError, beginning with its path, when it cannot be used."""
-    return read_plain_tree(_tree(path), str(path))
+    return read_plain_tree(_tree(path, _data(path)), str(path))
 
 
-def _tree(path: Path) -> Value:
-    """What stands in a file. ValueError, beginning with its path, when it cannot be read."""
+def _data(path: Path) -> bytes:
+    """What stands in a file, and of a too long one enough to be refused. ValueError, beginning with its path, when it cannot be read."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for who writes into it
             raise ValueError(f"{path} is no file")
         with path.open("rb") as file:
-            data = file.read(PLAIN_FILE_BYTES_MAX + 1)
+            return file.read(PLAIN_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _tree(path: Path, data: bytes) -> Value:
+    """ValueError, beginning with the path, when the content of a file is no YAML within bounds."""
     try:
         return read_yaml(data)
     except ValueError as error:

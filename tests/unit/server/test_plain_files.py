@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from orbitmq.access.plain.accounts import FileVersion
 from orbitmq.access.plain.changes import Tree, with_account, with_white_addresses
+from orbitmq.access.plain.yaml_text import Value, read_yaml
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX
-from orbitmq.server.plain_files import PlainFiles, read_plain_folder
+from orbitmq.server import plain_files
+from orbitmq.server.plain_files import PlainFiles, PlainWatch, read_plain_folder
+from orbitmq.server.turn import Wakeups
+from orbitmq.store.worker import InlineWorker
+
+T = TypeVar("T")
 
 CLOCK = ManualClock(1_700_000_000_000)
 ACCOUNT = "accounts:\n- accessKey: {}\n  secretKey: Sesame-Sesame\n"
@@ -107,6 +117,93 @@ def test_what_cannot_be_used_keeps_the_last_good_accounts_and_is_said_once(
     (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
     look_twice(files)
     assert set(files.table.accounts) == {"another-key"}
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_read_when_it_can_without_a_further_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = PlainFiles(folder, CLOCK)
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
+
+    def no_descriptor(self: Path, mode: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(self))
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, "open", no_descriptor)
+        for _ in range(4):
+            files.look()
+    assert set(files.table.accounts) == {"default-key"}
+    assert caplog.text.count("Too many open files") == 1, "said once"
+    files.look()
+    assert set(files.table.accounts) == {"another-key"}
+
+
+def test_only_files_that_have_changed_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "acl" / "large.yml").write_text(ACCOUNT.format("first-of-two"))
+    read: list[bytes] = []
+
+    def noted(data: bytes) -> Value:
+        read.append(data)
+        return read_yaml(data)
+
+    monkeypatch.setattr(plain_files, "read_yaml", noted)
+    files = PlainFiles(folder, CLOCK)
+    assert len(read) == 2
+    for text in (ACCOUNT.format("another-key"), "accounts: ["):
+        read.clear()
+        (folder / "plain_acl.yml").write_text(text)
+        for _ in range(4):
+            files.look()
+        assert read == [text.encode()]
+    assert set(files.table.accounts) == {"first-of-two", "another-key"}
+
+
+class Timers(Wakeups):
+    """Timers that fire when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.new_event_loop())
+        self.set: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, name: str, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self.set.append(callback)
+        self._loop.close()
+        return asyncio.TimerHandle(0, callback, (), self._loop)
+
+
+class Elsewhere:
+    """A worker whose jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        self.jobs.append(lambda: InlineWorker().submit(job, done))
+
+    def close(self) -> None:
+        return None
+
+
+def test_files_are_looked_at_on_another_thread_one_look_after_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, timers, worker = PlainFiles(folder, CLOCK), Timers(), Elsewhere()
+    watch = PlainWatch(files, timers, worker)
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
+    for _ in range(2):
+        timers.set.pop()()
+        assert timers.set == [], "the next look waits for this one"
+        worker.jobs.pop()()
+    assert set(files.table.accounts) == {"another-key"}
+    with monkeypatch.context() as planted:
+        planted.setattr(plain_files, "_stamps", lambda folder: 1 // 0)
+        timers.set.pop()()
+        worker.jobs.pop()()
+    assert "ZeroDivisionError" in caplog.text
+    timers.set.pop()()
+    watch.stop()
+    worker.jobs.pop()()
+    assert timers.set == []
 
 
 # --- changes by request -----------------------------------------------------------------------------------------------
