@@ -62,7 +62,7 @@ def _read_folder(folder: Path, read: Callable[[Path], PlainFile]) -> PlainTable:
         ) from None
 
 
-class _Known(NamedTuple):
+class _ReadAccounts(NamedTuple):
     """What stands in a file of this stamp, or why it cannot be used."""
 
     stamp: FileStamp | None
@@ -80,7 +80,7 @@ class PlainFiles:
         self._clock = clock
         self._read_stamps = self._seen_stamps = _stamps(folder)
         self._trouble = ""
-        self._known: dict[Path, _Known] = {}
+        self._known: dict[Path, _ReadAccounts] = {}
         self.table = _read_folder(folder, self._read_changed)
         """Replaced as a whole when a file changes."""
         self._written: dict[Path, FileStamp | None] = {}
@@ -120,9 +120,9 @@ class PlainFiles:
         if known is None or known.stamp != stamp:
             data = _data(path)
             try:
-                known = _Known(stamp, read_plain_tree(_tree(path, data), str(path)))
+                known = _ReadAccounts(stamp, read_plain_tree(_tree(path, data), str(path)))
             except ValueError as error:
-                known = _Known(stamp, str(error))
+                known = _ReadAccounts(stamp, str(error))
             self._known[path] = known
         if isinstance(known.content, str):
             raise ValueError(known.content)
@@ -145,7 +145,7 @@ class PlainFiles:
                 )
         _replace(path.resolve(), text)
         self._written[path] = _stamp(path)
-        self._known[path] = _Known(self._written[path], written)
+        self._known[path] = _ReadAccounts(self._written[path], written)
         return table
 
     def _warn(self) -> None:
