@@ -13,13 +13,31 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from orbitmq.limits.broker import COLD_PULLS_AT_ONCE_MAX, COLD_PULLS_OF_PEER_MAX, COLD_PULLS_WAITING_MAX
-from orbitmq.protocol.remoting.peer import Peer
+
+
+class AnswerReader(Protocol):
+    """Who is answered: a connection, or one call of a front end with many on a connection."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Remote IP text and port, for the log."""
+        ...
+
+    @property
+    def writable(self) -> bool:
+        """False while so much waits to be written that nothing new is read for it."""
+        ...
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        """Calls once when it takes answers again, after it was not `writable`."""
+        ...
 
 
 class ColdPull(Protocol):
     """A pull."""
 
-    peer: Peer
+    @property
+    def peer(self) -> AnswerReader: ...
 
 
 R = TypeVar("R", bound=ColdPull)
@@ -31,16 +49,16 @@ class ColdPulls(Generic[R]):
     def __init__(self, run: Callable[[R], None]) -> None:
         """`run` begins a pull that waited anew; it may ask for a place again."""
         self._run = run
-        self._running: dict[Peer, int] = {}
+        self._running: dict[AnswerReader, int] = {}
         self._running_count = 0
-        self._waiting: dict[Peer, deque[R]] = {}
-        self._turn: deque[Peer] = deque()
+        self._waiting: dict[AnswerReader, deque[R]] = {}
+        self._turn: deque[AnswerReader] = deque()
         """Those with waiting pulls for which something may be read."""
-        self._in_turn: set[Peer] = set()
+        self._in_turn: set[AnswerReader] = set()
         """The same."""
         self.waiting_count = 0
 
-    def begin(self, peer: Peer) -> bool:
+    def begin(self, peer: AnswerReader) -> bool:
         """Take a place for a read that `end` gives back; False when there is none for this connection now."""
         running = self._running.get(peer, 0)
         if running >= COLD_PULLS_OF_PEER_MAX or self._running_count >= COLD_PULLS_AT_ONCE_MAX or not peer.writable:
@@ -63,7 +81,7 @@ class ColdPulls(Generic[R]):
         self.waiting_count += 1
         return True
 
-    def end(self, peer: Peer) -> None:
+    def end(self, peer: AnswerReader) -> None:
         """A read has ended and its answer was given: whoever is next has a place."""
         running = self._running.pop(peer) - 1
         if running:
@@ -73,11 +91,11 @@ class ColdPulls(Generic[R]):
             self._line_up(peer)
         self._go_on()
 
-    def drop(self, peer: Peer) -> None:
+    def drop(self, peer: AnswerReader) -> None:
         """The connection is gone; its waiting pulls are forgotten."""
         self.waiting_count -= len(self._waiting.pop(peer, ()))
 
-    def _line_up(self, peer: Peer) -> None:
+    def _line_up(self, peer: AnswerReader) -> None:
         if peer.writable:
             if peer not in self._in_turn:
                 self._in_turn.add(peer)
@@ -85,7 +103,7 @@ class ColdPulls(Generic[R]):
         else:
             peer.when_writable(lambda: self._again(peer))
 
-    def _again(self, peer: Peer) -> None:
+    def _again(self, peer: AnswerReader) -> None:
         if peer in self._waiting:
             self._line_up(peer)
             self._go_on()

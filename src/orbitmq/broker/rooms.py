@@ -20,6 +20,7 @@ from orbitmq.broker.idempotence.requests import IdempotenceRequests
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
 from orbitmq.broker.plain_accounts import PlainAccounts
+from orbitmq.broker.pop.pops import Pops
 from orbitmq.broker.pop.requests import PopRequests
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.recurring.requests import RecurringProcessor
@@ -45,7 +46,7 @@ class BrokerRooms:
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = Sends(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
-        self.pops: Final = PopRequests(core, self.admission, derived.timers)
+        self.pops: Final = Pops(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls, offsets_gone=self.pops.forget_gone)
         self.all: Final[list[Room]] = [
@@ -54,6 +55,7 @@ class BrokerRooms:
             ReplyProcessor(core, self.admission),
             self.pulls,
             self.pops,
+            PopRequests(self.pops, core.clock),
             self.assignment,
             OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset], beside=[self.pops.orders]),
             MembershipProcessor(core),

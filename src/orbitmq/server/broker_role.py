@@ -139,7 +139,7 @@ class BrokerRole:
         )
         ip = self._take_address(settings)
         self.broker = make_broker(own, self.store, clock, self._facilities(ip), self.derived)
-        self.broker.rooms.pops.overdue_below = lambda: self.housekeeping.overdue_below
+        self.broker.rooms.pops.settling.overdue_below = lambda: self.housekeeping.overdue_below
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:
             name_servers.append(own_name_server)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from orbitmq.broker.pop.figures import PopCount
-from orbitmq.broker.pop.requests import PopRequests
+from orbitmq.broker.pop.pops import Pops
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, Metric, Sample, by_label, one
 
@@ -14,19 +14,19 @@ from orbitmq.telemetry.metric import Family, Metric, Sample, by_label, one
 class PopMetrics:
     """The collector of one broker's pops."""
 
-    def __init__(self, room: PopRequests) -> None:
-        self._room = room
+    def __init__(self, pops: Pops) -> None:
+        self._pops = pops
 
     def __call__(self) -> Iterator[Family]:
-        room, figures = self._room, self._room.figures
+        pops, figures = self._pops, self._pops.figures
         yield _counted(catalogue.POP_REVIVE_IN, figures.stored)
         yield _counted(catalogue.POP_REVIVE_OUT, figures.read)
         yield _counted(catalogue.POP_RETRIED, figures.returned)
-        behind = [] if room.revive_topic is None else room.revive_topic.behind()
+        behind = [] if pops.revive_topic is None else pops.revive_topic.behind()
         yield by_label(catalogue.POP_REVIVE_LAG, [(str(one.queue_id), one.records) for one in behind])
         yield by_label(catalogue.POP_REVIVE_LATENCY, [(str(one.queue_id), one.late_ms) for one in behind])
-        yield one(catalogue.POP_MESSAGES, room.in_flight.message_count)
-        yield one(catalogue.POP_UNSTORED, 0 if room.checkpoints is None else room.checkpoints.unstored_count)
+        yield one(catalogue.POP_MESSAGES, pops.in_flight.message_count)
+        yield one(catalogue.POP_UNSTORED, 0 if pops.checkpoints is None else pops.checkpoints.unstored_count)
         yield one(catalogue.POP_STORING_TIME, figures.storing_ms.buckets())
 
 

@@ -12,6 +12,7 @@ Source: RocketMQ broker, POP: reading.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -21,7 +22,7 @@ import msgspec
 from orbitmq.broker.attributes import PRIORITY_FACTOR
 from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.choosing.wanted import WantedMessages, choose, get_wanted
-from orbitmq.broker.cold_pulls import ColdPulls
+from orbitmq.broker.cold_pulls import AnswerReader, ColdPulls
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import MessageType, taken_type
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
@@ -33,7 +34,6 @@ from orbitmq.protocol.pop_receipts import PoppedQueue, PopReceipt, PopSource, po
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record, encode_record
 from orbitmq.protocol.remoting.frame import Buffer
-from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.reading import GetResult, GetStatus
 from orbitmq.store.reads import ReadProblem
 
@@ -52,11 +52,20 @@ BEYOND: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE
 """The read began beyond the end of the queue, or at the beginning of an empty one."""
 
 
-class Pop(msgspec.Struct, eq=False):
-    """One pop, or one look without taking, with what its checks found out."""
+class PopEnd(enum.Enum):
+    """How a pop ended."""
 
-    peer: Peer
-    opaque: int
+    FOUND = "found"
+    NOTHING = "nothing until its time was over"
+    FULL = "nothing, and too many wait"
+    FAILED = "failed"
+
+
+class Pop(msgspec.Struct, eq=False):
+    """One pop, or one look without taking: what is wished, whom to tell, and what its checks found out."""
+
+    peer: AnswerReader
+    told: Callable[[Pop, PopTaken, PopEnd], None]
     group: str
     topic: str
     queue_id: int
@@ -89,7 +98,8 @@ class PopTaken(msgspec.Struct):
     """Messages were passed over that the group does not want: there may be others behind them."""
     lacks_place: bool = False
     """Nothing could be read from the disk for this connection now."""
-    problem: ReadProblem | None = None
+    problem: str | None = None
+    """Why it failed."""
 
 
 Done = Callable[[Pop, PopTaken], None]
@@ -179,7 +189,9 @@ class _PopRun:
     def go_on(self) -> None:
         """Take of one queue after the other, until there is enough or the disk has to be asked."""
         taken, pop = self._taken, self._pop
-        while self._left and taken.count < pop.max_count and taken.size < self._taker.bytes_max and not taken.problem:
+        while (
+            self._left and taken.count < pop.max_count and taken.size < self._taker.bytes_max and taken.problem is None
+        ):
             source, key = self._left.pop(0)
             if key not in self._taker.reading and self._is_read_later(source, key):
                 return
@@ -193,7 +205,7 @@ class _PopRun:
             try:
                 result = self._read(key)
             except OSError as error:
-                self._taken.problem = error
+                self._taken.problem = str(error)
                 return False
             if result is None:
                 return False
@@ -239,7 +251,7 @@ class _PopRun:
         taker.reading.discard(key)
         try:
             if isinstance(read, OSError | JobRefusedError):
-                self._taken.problem = read
+                self._taken.problem = str(read)
             elif self._start(key) == start:  # else the group was reset meanwhile
                 self._took(source, key, start, choose(read, *self._limits(key), self._pop.wanted))
             self._taken.rest_count += self._progress.backlog(key)

@@ -335,7 +335,7 @@ def test_a_consumer_that_renews_for_ever_does_not_keep_a_file_for_ever(make_rig,
     popper = make_popper(rig)
     pops = rig.broker.rooms.pops
     keeper = Housekeeping(rig.store, rig.root, OsFiles(), rig.clock, pins=[pops.lowest_needed])
-    pops.overdue_below = lambda: keeper.overdue_below
+    pops.settling.overdue_below = lambda: keeper.overdue_below
     give(rig, b"a")
     (popped,) = popper.pop(invisibleTime=60_000)
     for _ in range(20):

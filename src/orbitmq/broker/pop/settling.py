@@ -1,0 +1,188 @@
+"""Settling popped messages: acknowledging them, and hiding them for another time.
+
+A front end names a message by its queue and offset, and by the pop that brought it; both come from a receipt, in which nothing is believed
+before it was compared with what is in flight.
+
+Rules of this file
+1. Acknowledging never fails because of the pop that it names: one that is out of date, or of another broker, settles nothing.
+2. What becomes of messages of ordered pops is decided by `ordering`.
+
+Source: RocketMQ broker, POP: acknowledgements and invisible times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.checkpoints import PopCheckpoints
+from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
+from orbitmq.broker.pop.progress import PopProgress
+from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.errors import ProtocolError, StoreUnwritableError
+from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_INVISIBLE_MS_MAX
+from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+
+class PopName(NamedTuple):
+    """Which pop brought a message."""
+
+    popped_ms: int
+    broker_name: str
+    is_ordered: bool
+
+
+class Hiding(NamedTuple):
+    """How long a message is hidden from now on: a receipt of it names this pop time."""
+
+    popped_ms: int
+    invisible_ms: int
+    """Negative after the clock was set back: the pop time is later than any before, and the message is due before it."""
+
+
+class PopSettling:
+    def __init__(
+        self,
+        core: BrokerCore,
+        progress: PopProgress,
+        checkpoints: PopCheckpoints | None,
+        wake: Callable[[str, str], None],
+    ) -> None:
+        """`wake` is told the topic and the group of a queue that gives messages to ordered pops again."""
+        self.overdue_below: Callable[[], int] = lambda: 0
+        """Log position below which files should be gone: what is in flight there is renewed no more."""
+        self._core = core
+        self._name = core.settings.broker_name
+        self._topics = core.topics
+        self._store = core.store
+        self._clock = core.clock
+        self._progress = progress
+        self._orders = progress.orders
+        self._checkpoints = checkpoints
+        self._wake = wake
+
+    def queue_of(self, topic: str, group: str, queue_id: int) -> PopQueue:
+        """The queue of that name. `topic` is where the message lies, which of one that came back is a retry topic. Raises `Refusal`."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise topic_missing(topic)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, no_queue(config, queue_id))
+        return PopQueue(topic, group, queue_id)
+
+    def acknowledge(self, key: PopQueue, offset: int, pop: PopName) -> None:
+        """The message is done with. Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop."""
+        if not self._lies_in_queue(key, offset):
+            raise _no_message(key, offset)
+        self._settle(key, offset, pop)
+
+    def acknowledge_all(self, key: PopQueue, offsets: Iterable[int], pop: PopName) -> None:
+        """As `acknowledge`, of several messages of one queue; what is not there is passed over. Raises `Refusal`."""
+        config = self._topics.get(key.topic)
+        if config is None or not 0 <= key.queue_id < config.read_queue_nums:
+            return
+        for offset in offsets:
+            if self._lies_in_queue(key, offset):
+                self._settle(key, offset, pop)
+
+    def hide(self, key: PopQueue, offset: int, pop: PopName, invisible_ms: int, *, suspended: bool = False) -> Hiding:
+        """Hide the message for that long from now on; 0 shows it at once. The receipt of an ordered pop stays good, others are replaced.
+
+        suspended: this is no failed attempt, and counts as none. Raises `Refusal`, also for a message that is settled or came back.
+        """
+        check_invisible(invisible_ms)
+        if pop.is_ordered:
+            return self._hide_in_order(key, offset, pop, invisible_ms)
+        self._check_not_overdue(key, offset)
+        popped_ms = max(self._progress.pop_time_ms(), pop.popped_ms + 1)
+        now_ms = self._clock.now_ms()  # behind the pop time when the clock was set back
+        due_ms = invisible_ms + (now_ms if popped_ms > now_ms + POP_CLOCK_SLACK_MS else popped_ms)
+        queue = self._progress.find(key)
+        if (
+            queue is None
+            or pop.broker_name != self._name
+            or not self._renew(queue, offset, pop.popped_ms, popped_ms, due_ms, suspended=suspended)
+        ):
+            raise _no_message(key, offset)
+        return Hiding(popped_ms, due_ms - popped_ms)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, key: PopQueue, offset: int, pop: PopName) -> None:
+        """Raises Refusal for a message that an ordered pop did not bring."""
+        if pop.is_ordered:
+            self._settle_in_order(key, offset, pop)
+            return
+        queue = self._progress.find(key)
+        if queue is not None and pop.broker_name == self._name and queue.settle(offset, pop.popped_ms):
+            self._progress.finish(key)
+
+    def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> None:
+        if pop.broker_name != self._name:
+            return
+        try:
+            is_free = self._progress.acknowledge_in_order(key, offset, pop.popped_ms)
+        except ProtocolError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if is_free:
+            self._wake(key.topic, key.group)
+
+    def _hide_in_order(self, key: PopQueue, offset: int, pop: PopName, invisible_ms: int) -> Hiding:
+        until_ms = self._clock.now_ms() + invisible_ms
+        self._progress.find(key)
+        if pop.broker_name != self._name or not self._orders.hide(key, offset, pop.popped_ms, until_ms):
+            raise _no_message(key, offset)
+        return Hiding(pop.popped_ms, until_ms - pop.popped_ms)
+
+    def _check_not_overdue(self, key: PopQueue, offset: int) -> None:
+        """Raises Refusal for a message that holds a file of the log for too long: it comes back, and its copy lies elsewhere."""
+        overdue_below = self.overdue_below()
+        if overdue_below <= self._store.log.start:
+            return
+        queue = self._store.queues.get(key.topic, key.queue_id)
+        unit = None if queue is None else queue.unit(offset)
+        if unit is not None and unit[0] < overdue_below:
+            raise Refusal(
+                ResponseCode.NO_MESSAGE,
+                f"message {offset} of {key.topic}/{key.queue_id} is renewed no more: its file of the log should be gone. "
+                "It comes back when its invisible time is over",
+            )
+
+    def _renew(
+        self, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int, *, suspended: bool
+    ) -> bool:
+        """Raises Refusal when the store does not take what has to be said of it."""
+        try:
+            if self._checkpoints is not None:
+                return self._checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+        except StoreUnwritableError as error:
+            raise self._core.unwritable() from error
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+
+    def _lies_in_queue(self, key: PopQueue, offset: int) -> bool:
+        """As RocketMQ sees it: the end of the queue is in it."""
+        topic, _, queue_id = key
+        return self._store.min_offset(topic, queue_id) <= offset <= self._store.max_offset(topic, queue_id)
+
+
+def check_invisible(invisible_ms: int) -> None:
+    """Raises `Refusal` for an invisible time that is none."""
+    if not 0 <= invisible_ms <= POP_INVISIBLE_MS_MAX:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, f"invisibleTime is 0 to {POP_INVISIBLE_MS_MAX} ms, not {invisible_ms}", {}
+        )
+
+
+def no_queue(config: TopicConfig, queue_id: int) -> str:
+    return (
+        f"queue {queue_id} of topic {config.topic_name!r} does not exist: it has {config.read_queue_nums} read queues"
+    )
+
+
+def _no_message(key: PopQueue, offset: int) -> Refusal:
+    return Refusal(
+        ResponseCode.NO_MESSAGE,
+        f"there is no message {offset} of {key.topic}/{key.queue_id} in flight with this receipt",
+    )
