@@ -1,8 +1,8 @@
 """A room: one part of the broker, and the one way in which it joins.
 
-A room answers requests of its own. What else it has to do with the rest is the rest of this interface, and each method has an empty
-default: a room writes those that it needs. The broker asks for them once, when it is put together, so that what a room leaves out
-costs nothing afterwards.
+A room answers requests of its own, or decides for rooms that do. What else it has to do with the rest is the rest of this interface, and
+each method has an empty default: a room writes those that it needs. The broker asks for them once, when it is put together, so that what a
+room leaves out costs nothing afterwards.
 
 Rules of this file
 1. A room gets what it needs when it is made: `BrokerCore`, and the rooms made before it. It looks for nothing later.
