@@ -16,11 +16,17 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
-from orbitmq.limits.access import ACTIONS_READ_MAX, ADDRESSES_READ_MAX, WORD_CHARS_SHOWN
+from orbitmq.limits.access import (
+    ACTIONS_READ_MAX,
+    ADDRESSES_READ_MAX,
+    ENTRY_ACTIONS_MAX,
+    ENTRY_SOURCES_MAX,
+    WORD_CHARS_SHOWN,
+)
 from orbitmq.protocol.remoting.requests import Action, ResourceType
 
 
@@ -104,8 +110,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @lru_cache(ADDRESSES_READ_MAX)
 def read_source(text: str) -> Network:
-    """An address, or a network in CIDR notation, whose host bits do not matter. IPv4 in the form of IPv6 is IPv4. ValueError."""
+    """An address, or a network in CIDR notation, whose host bits do not matter. IPv4 in the form of IPv6 is IPv4. ValueError, also for
+    a zone (`fe80::1%eth0`): callers have none, and it may be as long as a frame."""
     try:
+        if "%" in text:
+            raise ValueError
         network = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise ValueError(f"source {_shown(text)} is neither an address nor a network such as 10.1.0.0/16") from None
@@ -165,9 +174,16 @@ def _action_words(actions: frozenset[Action]) -> tuple[str, ...]:
     return ("All",) if actions == ALL_ACTIONS else tuple(action.value for action in Action if action in actions)
 
 
-def read_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str | None) -> Entry:
-    """An entry from its words. ValueError says which of them means nothing."""
+def read_entry(resource: str, actions: Sequence[str], sources: Sequence[str], decision: str | None) -> Entry:
+    """An entry from its words. ValueError says which of them means nothing, or that there are too many."""
     pattern = read_resource(resource)
+    if len(actions) > ENTRY_ACTIONS_MAX:
+        raise ValueError(f"the entry about {_shown(pattern.text)} has {len(actions)} actions; All stands for every one")
+    if len(sources) > ENTRY_SOURCES_MAX:
+        raise ValueError(
+            f"the entry about {_shown(pattern.text)} has {len(sources)} sources; at most {ENTRY_SOURCES_MAX} are kept: "
+            "a network (10.0.0.0/8) stands for many addresses"
+        )
     found = tuple(source.strip() for source in sources)
     for source in found:
         read_source(source)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from orbitmq.access.policies import Acl, Entry, PolicyType, ResourcePattern, action_words, read_entry, read_word
 from orbitmq.access.users import User, UserStatus, UserType, subject_text
 from orbitmq.errors import ProtocolError
+from orbitmq.limits.access import POLICY_ENTRIES_PER_USER_MAX
 from orbitmq.protocol.remoting.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.protocol.remoting.frame import Buffer
 
@@ -70,6 +71,12 @@ def read_acl(body: Buffer, user: str) -> Acl:
 
 def read_policies(info: AclInfo, user: str) -> Acl:
     """The entries in a body, in its order. At least one; an entry without a policy type is of CUSTOM."""
+    count = sum(len(policy.entries) for policy in info.policies)
+    if count > POLICY_ENTRIES_PER_USER_MAX:  # reading those of a whole frame takes seconds
+        raise ValueError(
+            f"there are {count} entries, and a user has at most {POLICY_ENTRIES_PER_USER_MAX}: "
+            "one about names with a common beginning (Topic:orders*) replaces many"
+        )
     found: dict[PolicyType, dict[ResourcePattern, Entry]] = {policy: {} for policy in PolicyType}
     for policy in info.policies:
         type_ = read_word(PolicyType, "policy type", policy.policy_type) if policy.policy_type else PolicyType.CUSTOM

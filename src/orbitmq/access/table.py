@@ -22,7 +22,6 @@ from orbitmq.access.policies import Acl, Entry, PolicyType, ResourcePattern, rea
 from orbitmq.access.policy_bodies import entry_info
 from orbitmq.access.users import User, UserStatus, UserType, subject_text
 from orbitmq.limits.access import (
-    ENTRY_SOURCES_MAX,
     PASSWORD_CHARS_MAX,
     POLICY_ENTRIES_MAX,
     POLICY_ENTRIES_PER_USER_MAX,
@@ -277,12 +276,6 @@ def _check_entry(entry: Entry) -> None:
         raise Denied(
             ResponseCode.INVALID_PARAMETER,
             f"a resource's name has at most {RESOURCE_NAME_CHARS_MAX} characters, all of which can be printed",
-        )
-    if len(entry.sources) > ENTRY_SOURCES_MAX:
-        raise Denied(
-            ResponseCode.INVALID_PARAMETER,
-            f"the entry about {entry.resource.text} has {len(entry.sources)} sources; at most {ENTRY_SOURCES_MAX} are kept: "
-            "a network (10.0.0.0/8) stands for many addresses",
         )
 
 

@@ -31,6 +31,9 @@ RESOURCE_NAME_CHARS_MAX: Final = 255
 ENTRY_SOURCES_MAX: Final = 64
 """Addresses and networks of one entry: a request from elsewhere is compared with each of them."""
 
+ENTRY_ACTIONS_MAX: Final = 64
+"""Words of one entry for what may be done: there are eight of them, and some tools write one twice."""
+
 ADDRESSES_READ_MAX: Final = 4_096
 """Addresses of callers kept as numbers, and sources of entries as networks; reading one more only costs some microseconds again."""
 

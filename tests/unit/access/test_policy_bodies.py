@@ -10,6 +10,7 @@ from orbitmq.access.policy_bodies import UserChange, acl_info, read_acl, read_su
 from orbitmq.access.table import subject_text
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.errors import ProtocolError
+from orbitmq.limits.access import ENTRY_ACTIONS_MAX, ENTRY_SOURCES_MAX, POLICY_ENTRIES_PER_USER_MAX
 from orbitmq.protocol.remoting.bodies import AclInfo, UserInfo, read_infos
 
 SECRET = "s3cr3t-of-alice"
@@ -106,3 +107,22 @@ def test_lists_of_users_and_policies() -> None:
     with pytest.raises(ProtocolError, match="no list of UserInfo") as caught:
         read_infos(UserInfo, b'[{"username":"alice","password":"%b"' % SECRET.encode())
     assert SECRET not in str(caught.value)
+
+
+def test_too_many_entries_are_counted_and_not_read() -> None:
+    unreadable = b'{"resource":"nothing"}'
+    body = b'{"policies":[{"entries":[%b]}]}' % b",".join([unreadable] * (POLICY_ENTRIES_PER_USER_MAX + 1))
+    with pytest.raises(ValueError, match=r"^there are 1001 entries"):
+        read_acl(body, "alice")
+
+
+def test_an_entry_of_very_many_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="All stands for every one"):
+        read_entry("Topic:a", ["Pub"] * (ENTRY_ACTIONS_MAX + 1), [], "Allow")
+    with pytest.raises(ValueError, match=r"10\.0\.0\.0/8"):
+        read_entry("Topic:a", ["Pub"], ["nowhere"] * (ENTRY_SOURCES_MAX + 1), "Allow")
+
+
+def test_a_source_has_no_zone() -> None:
+    with pytest.raises(ValueError, match="neither an address nor a network"):
+        read_entry("Topic:a", ["Pub"], ["fe80::1%eth0"], "Allow")
