@@ -23,7 +23,7 @@ ORBITMQ_CONTEXT; RocketMQ's variable NAMESRV_ADDR; the context in use; 127.0.0.1
 Rules of this file
 1. A file that cannot be understood is an error that names it and the place; it is never overwritten.
 2. A change is written to a new file and renamed over the old one; only the owner may read it. A file with a secret that others may
-   read is an error.
+   read is an error, and so is one that signs or runs something and that others may change.
 3. The form is so small (numbers and single-line strings in flat tables) that it is written here; a library would only be one
    more thing to install. Comments in the file do not survive a change.
 """
@@ -205,7 +205,7 @@ def load(path: Path) -> Contexts:
     try:
         with path.open("rb") as file:
             data = file.read(CLI_CONTEXT_FILE_BYTES_MAX + 1)
-            open_to_others = os.fstat(file.fileno()).st_mode & 0o077
+            found = os.fstat(file.fileno())
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
@@ -221,8 +221,14 @@ def load(path: Path) -> Contexts:
             check_context(context)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: context {name!r}: {error}", remedy="correct the file") from error
-    if open_to_others and any(context.secret_key for context in stored.contexts.values()):
+    contexts = stored.contexts.values()
+    if found.st_mode & 0o077 and any(context.secret_key for context in contexts):
         raise ConfigurationError(f"{path} holds a secret and others may read it", remedy=f"chmod 600 {path}")
+    may_others_change = found.st_mode & 0o022 or found.st_uid not in (0, os.geteuid())
+    if may_others_change and any(context.access_key or context.tls_password_command for context in contexts):
+        raise ConfigurationError(
+            f"{path} says what to run or who signs, and others may change it", remedy=f"own it, and chmod 600 {path}"
+        )
     if stored.current is not None and stored.current not in stored.contexts:
         raise ConfigurationError(
             f"{path}: current = {stored.current!r} names no context", remedy="choose one: orbitmq context use NAME"

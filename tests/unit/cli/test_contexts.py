@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -238,6 +239,28 @@ def test_a_file_with_a_secret_that_others_may_read_is_refused(path: Path) -> Non
     with pytest.raises(ConfigurationError, match="others may read it") as caught:
         contexts.load(path)
     assert f"chmod 600 {path}" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_may_change_says_neither_who_signs_nor_what_is_run(path: Path, mode: int) -> None:
+    path.chmod(mode)
+    assert contexts.load(path) == STORED
+    for more in ('secret_command = "touch here"\n', 'secret_file = "/secret"\n'):
+        path.write_text(SIGNED + more)
+        with pytest.raises(ConfigurationError, match="others may change it"):
+            contexts.load(path)
+    path.chmod(0o644)
+    contexts.load(path)
+
+
+def test_nor_does_one_that_belongs_to_somebody_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text(SIGNED + 'secret_command = "touch here"\n')
+    if path.stat().st_uid == 0:
+        os.chown(path, 65_534, -1)
+    else:
+        monkeypatch.setattr("orbitmq.cli.contexts.os.geteuid", lambda: 65_534)
+    with pytest.raises(ConfigurationError, match="others may change it"):
+        contexts.load(path)
 
 
 def test_the_secret_is_read_and_never_shown(orbitmq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
