@@ -64,7 +64,12 @@ def explain(
         str | None, typer.Option("--group", "-g", help="What the request names.", show_default=False)
     ] = None,
     source: Annotated[
-        str, typer.Option("--from", metavar="ADDRESS", help="Where the caller is; else no entry with sources applies.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Where the caller is; else entries that allow from some places do not apply, and those that deny do.",
+        ),
     ] = "",
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
