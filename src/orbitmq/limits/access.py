@@ -56,7 +56,8 @@ FAILURE_WAIT_MS: Final = 100
 """How long the answer to the first failure beyond these waits; each further one waits twice as long."""
 
 FAILURE_WAIT_MAX_MS: Final = 5_000
-"""The longest wait, which leaves 17,280 guesses a day on one connection, and is within the time that clients wait for an answer."""
+"""The longest wait, which leaves 17,280 guesses a day on one connection (and does nothing about many of them), and is within the time that
+clients wait for an answer."""
 
 FAILED_ADDRESSES_MAX: Final = 10_000
 """Addresses that have failed lately, 200 bytes each; of more the one that has not failed for longest starts anew."""
