@@ -375,7 +375,7 @@ ROWS: Final = (
     Row(_Code.TIMER_STATUS, "broker", needs="Topic=@record:Get"),
     Row(_Code.LIST_TIMERS, "broker", needs="Topic=@body:Get"),
     Row(_Code.COUNT_TIMERS, "broker", needs="Topic=@body:Get"),
-    Row(_Code.GET_TIMER, "broker", needs="Topic=@record:Get"),
+    Row(_Code.GET_TIMER, "broker", needs="Topic=@record:Sub|Get"),
     Row(_Code.PUT_RECURRING, "broker", needs="Topic=@body:Pub Topic=@record:Pub"),
     Row(_Code.GET_RECURRING, "broker", needs="Topic=@record:Sub|Get"),
     Row(_Code.SET_RECURRING_STATE, "broker", needs="Topic=@record:Pub"),

@@ -145,6 +145,7 @@ def test_whoever_needs_an_admin_with_rocketmq_needs_one_here() -> None:
         RequestCode.VIEW_MESSAGE_BY_ID,
         RequestCode.GET_TRANSACTION,
         RequestCode.GET_RECURRING,
+        RequestCode.GET_TIMER,
     ],
 )
 def test_the_content_of_messages_is_for_who_may_consume_their_topic(code: RequestCode) -> None:
