@@ -4,7 +4,8 @@ Rules of this file
 1. The signature is over the ext fields as they were kept: of one that stands twice in a frame the last, which is also what handlers
    read. (RocketMQ remoting, ACL and auth: signature.)
 2. Signatures are compared in constant time.
-3. The secret of a user is made ready once; what is known of it is forgotten with the user. It stands in no error and no repr.
+3. The secret of a user is made ready once. What is known of it is forgotten when somebody calls by the name of a user who is gone, and
+   when there are more of them than users can be. It stands in no error and no repr.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from operator import itemgetter
 from typing import Final, Protocol
 
 from orbitmq.access.users import User, UserStatus
-from orbitmq.limits.access import FIELD_ORDER_CHARS_MAX, FIELD_ORDERS_KEPT_MAX
+from orbitmq.limits.access import FIELD_ORDER_CHARS_MAX, FIELD_ORDERS_KEPT_MAX, USERS_MAX
 from orbitmq.protocol.grpc.signature import CallSignature
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
@@ -127,6 +128,8 @@ class Authentication:
         if known is not None and known[0] is user:
             return known[1]
         key = SigningKey(user.password)
+        if len(self._keys) >= USERS_MAX:
+            self._keys.clear()
         self._keys[user.name] = user, key
         return key
 

@@ -164,3 +164,21 @@ def test_a_gRPC_call_is_signed_over_its_date(authentication: Authentication) -> 
         assert authentication.caller_of_call(CallSignature("ak1", part), date) is wrong
     assert authentication.caller_of_call(CallSignature("nobody", right), date) is Unproven.UNKNOWN_USER
     assert authentication.caller_of_call(CallSignature("off", right), date) is Unproven.DISABLED
+
+
+def test_secrets_of_users_who_came_and_went_are_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.access.authentication.USERS_MAX", 3)
+    passing = Authentication(lambda name: User(name, "sk1"))
+    for number in range(10):
+        assert passing.caller(signed(f"user{number}")) == User(f"user{number}", "sk1")
+    assert len(passing._keys) <= 3
+
+
+def test_names_of_fields_and_the_ends_of_values_are_not_signed(authentication: Authentication) -> None:
+    """RocketMQ's signature, which knows no code either: only TLS keeps them (SECURITY.md)."""
+    made = signed(topic="T", queueId="0").fields["Signature"]
+    for fields in ({"a": "0", "b": "T"}, {"other": "0T"}):
+        changed = request(
+            RequestCode.DELETE_TOPIC_IN_BROKER, {**fields, "AccessKey": "ak1", "Signature": made}, b"BODY"
+        )
+        assert authentication.caller(changed) is USERS["ak1"]
