@@ -393,8 +393,6 @@ class AcceptedPeer(asyncio.Protocol):
         listener = self._listener
         turn = listener.turn
         self.received_ns = self.active_ns = now_ns = listener.clock.monotonic_ns()
-        if not turn.started_ns:
-            turn.started_ns = now_ns
         listener.traffic.bytes_in += len(data)
         connection = self._connection
         try:
@@ -403,6 +401,8 @@ class AcceptedPeer(asyncio.Protocol):
             self._input_ended()
             return
         if commands:
+            if not turn.started_ns:
+                turn.started_ns = now_ns
             is_late = now_ns - turn.started_ns > SLICE_NS
             if is_late or turn.request_queue or self._output is not FREE or len(commands) > HANDLED_AT_ONCE_MAX:
                 for command in commands:

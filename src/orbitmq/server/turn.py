@@ -98,7 +98,7 @@ class Turn:
         self._loop = loop
         self.request_queue = request_queue if request_queue is not None else RequestQueue(clock or SystemClock())
         self.started_ns = 0
-        """When the first bytes of this turn were read; 0 before that."""
+        """When the first whole command of this turn was read; 0 before that. A part of one ends no turn."""
         self.rounds_open = 0
         """Connections that were read as far as one round goes and have more to read."""
         self._end_turn: dict[Callable[[], None], int] = {}
@@ -109,7 +109,7 @@ class Turn:
         self.turns = 0
         self.failures = 0
         self.durations_us = Histogram(LOOP_BOUNDS_US)
-        """From the first bytes read in a turn to the last write of its end."""
+        """From the first command read in a turn to the last write of its end."""
         self.delays_us = Histogram(LOOP_BOUNDS_US)
         """How late the loop ran a timer."""
         self.stalls = 0

@@ -265,6 +265,23 @@ def test_frames_cut_anywhere(run: Run) -> None:
     run(test)
 
 
+def test_half_a_frame_begins_no_turn(run: Run) -> None:
+    """A turn measures itself from its begin: a client that pauses in the middle of a frame would be taken for a loop that is held."""
+
+    async def test() -> None:
+        async with Rig() as rig:
+            rig.clock.advance(1)
+            raw = await rig.connect()
+            frame = encode(request(ECHO, opaque=1))
+            raw.writer.write(frame[:9])
+            await rig.until(lambda: rig.listener.traffic.bytes_in == 9)
+            assert rig.turn.started_ns == 0
+            raw.writer.write(frame[9:])
+            assert (await raw.read()).opaque == 1
+
+    run(test)
+
+
 def test_partial_frames_are_bounded_together(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with Rig(ListenerLimits(held_bytes_max=1_000)) as rig:
