@@ -83,7 +83,9 @@ class AccessTable:
                 known = _loaded(name, msgspec.convert(saved, _SavedUser))
                 loaded._create(known.user)
                 loaded._put(known)
-            except (msgspec.ValidationError, ValueError, Denied) as error:
+            except msgspec.ValidationError as error:
+                raise ValueError(f"user {name!r}: {_without_values(str(error))}") from None
+            except (ValueError, Denied) as error:
                 raise ValueError(f"user {name!r}: {error}") from error
         self._users, self._entry_count = loaded._users, loaded._entry_count
 
@@ -299,6 +301,12 @@ def _about(entries: Iterable[Entry], resource_part: str) -> tuple[Entry, ...]:
 
 
 # --- what the file says of a user ------------------------------------------------------------------------------------
+
+
+def _without_values(error: str) -> str:
+    """What msgspec says, without a word that it quotes: it may be a password in the wrong place."""
+    problem, at, place = error.rpartition(" - at ")
+    return f"Invalid enum value{at}{place}" if problem.startswith("Invalid enum value") else error
 
 
 def _saved_text(user: User, acl: Acl) -> bytes:
