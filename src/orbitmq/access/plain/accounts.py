@@ -13,6 +13,8 @@ Rules of this file
 1. What RocketMQ would refuse is refused with ValueError, which names the account and the member, and never shows a secret key.
 2. A permission that is none of the words is refused, where RocketMQ takes it for DENY. Members that do not exist are ignored as in
    RocketMQ, with a warning.
+3. A file with nothing in it cannot be used: it is more often what a full disk or an editor left of one than somebody's wish that
+   nobody be let in.
 
 (RocketMQ broker: ACL in 4.x.)
 """
@@ -116,6 +118,8 @@ _ACCOUNT_MEMBERS: Final = frozenset(
 def read_plain_tree(tree: Value, name: str) -> PlainFile:
     """The file with this content. ValueError, beginning with its name, for one that cannot be used."""
     try:
+        if tree is None:
+            raise ValueError("the file is empty; one without accounts says accounts: []")
         table = _table(tree, "the file")
         entries = _list(table.get("accounts"), "accounts")
         accounts, warnings = [], _unknown(table, _FILE_MEMBERS, "the file")

@@ -76,8 +76,8 @@ def test_the_file_that_comes_with_rocketmq_is_read() -> None:
     assert not table.lets_in(address_fields("10.10.104.9"))
 
 
-def test_an_empty_file_has_no_accounts() -> None:
-    assert read("") == PlainFile("plain_acl.yml", (), (), FileVersion(), ())
+def test_a_file_without_accounts_says_so_and_an_empty_one_cannot_be_used() -> None:
+    assert read("accounts: []") == PlainFile("plain_acl.yml", (), (), FileVersion(), ())
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,8 @@ def test_an_empty_file_has_no_accounts() -> None:
         (account(topicPerms="a=PUB"), "topicPerms must be a list"),
         (account(whiteRemoteAddress="10.0.0.300"), "'10.0.0.300' is no address"),
         ("globalWhiteRemoteAddresses: [10.0.0.300]", "'10.0.0.300' is no address"),
+        ("", "the file is empty"),
+        ("# Sesame", "the file is empty"),
         ("accounts: [Sesame-Sesame]", "account 1 must be a table"),
         ("accounts: {a: Sesame-Sesame}", "accounts must be a list"),
         ("Sesame-Sesame", "the file must be a table"),
