@@ -183,7 +183,9 @@ def import_users(
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
 ) -> None:
-    """Create the users and policies of RocketMQ 4's plain_acl.yml, or of what `--json` lists. Users that exist stay as they are.
+    """Create the users and policies of RocketMQ 4's plain_acl.yml, or of what `--json` lists.
+
+    Users that exist stay as they are: of those it says what differs.
 
     JSON: what `access user list --passwords --json` or `access policy list --json` prints, or {"users": [...], "policies": [...]}.
     """

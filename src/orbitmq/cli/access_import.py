@@ -2,8 +2,8 @@
 
 Rules of this file
 1. The whole file is read and understood before anything is asked of a broker.
-2. A user that exists is left as it is, with its policies, as RocketMQ's own migration does. Where the file has policies without their
-   user, they are added to what the user has.
+2. A user that exists is left as it is, with its policies, as RocketMQ's own migration does, and compared: whoever repeats an import
+   that ended half done learns what is missing. Where the file has policies without their user, they are added to what the user has.
 3. No error quotes the file: passwords stand in it.
 """
 
@@ -18,6 +18,7 @@ from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.limits.cli import ACCESS_FILE_BYTES_MAX
 
 if TYPE_CHECKING:
+    from orbitmq.access.policies import Entry, PolicyType
     from orbitmq.client import Client
     from orbitmq.client.admin import PolicyInfo, UserInfo
 
@@ -37,9 +38,9 @@ def import_file(file: Path, *, dry_run: bool, broker: str | None, cluster: str |
     async def work(client: Client) -> list[dict[str, Any]]:
         rows = []
         for name, known in (await client.admin.users(broker=broker, cluster=cluster)).items():
-            existing = {info.username for info in known}
+            existing = {info.username: info for info in known}
             for one in imports:
-                done = await _import(client, one, one.name in existing, name, dry_run)
+                done = await _import(client, one, existing.get(one.name), name, dry_run)
                 entries = sum(len(policy.entries) for policy in one.policies)
                 rows.append({"user": one.name, "done": done, "entries": entries, "broker": name})
         return rows
@@ -47,11 +48,15 @@ def import_file(file: Path, *, dry_run: bool, broker: str | None, cluster: str |
     return run(work)
 
 
-async def _import(client: Client, one: _Import, exists: bool, broker: str, dry_run: bool) -> str:
-    if one.user is None and not exists:
+async def _import(client: Client, one: _Import, known: UserInfo | None, broker: str, dry_run: bool) -> str:
+    if one.user is None and known is None:
         return "skipped: there is no such user"
-    if one.user is not None and exists:
-        return "skipped: it exists"
+    if one.user is not None and known is not None:
+        acl = (await client.admin.user_policies(one.name, broker=broker))[broker]
+        differing = _differing(one.user, known)
+        if _entries(one.policies) != _entries([] if acl is None else acl.policies):
+            differing.append("policies")
+        return f"left as it is, differs: {', '.join(differing)}" if differing else "already so"
     if not dry_run:
         if one.user is not None:
             is_super = (one.user.user_type or "").lower() == "super"
@@ -62,6 +67,31 @@ async def _import(client: Client, one: _Import, exists: bool, broker: str, dry_r
         if one.policies:
             await client.admin.set_policies(one.name, one.policies, broker=broker)
     return "policies set" if one.user is None else "created"
+
+
+def _differing(wanted: UserInfo, known: UserInfo) -> list[str]:
+    """Names of what a user has otherwise. A password that is not told, which needs a super user, is not compared."""
+    pairs = {
+        "password": (wanted.password, known.password or wanted.password),
+        "type": ((wanted.user_type or "normal").lower(), (known.user_type or "normal").lower()),
+        "status": ((wanted.user_status or "enable").lower(), (known.user_status or "enable").lower()),
+    }
+    return [name for name, (one, other) in pairs.items() if one != other]
+
+
+def _entries(policies: list[PolicyInfo]) -> set[tuple[PolicyType, Entry]]:
+    """The same for the same policies, in whatever order and spelling they are listed."""
+    from orbitmq.access.policies import PolicyType
+    from orbitmq.access.policy_bodies import read_policies
+    from orbitmq.protocol.remoting.bodies import AclInfo
+
+    if not policies:
+        return set()
+    acl = read_policies(AclInfo(None, policies), "")
+    return {
+        *((PolicyType.CUSTOM, entry) for entry in acl.custom),
+        *((PolicyType.DEFAULT, entry) for entry in acl.default),
+    }
 
 
 def _read(file: Path) -> list[_Import]:

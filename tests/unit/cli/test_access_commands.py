@@ -222,7 +222,34 @@ def test_import_leaves_users_that_exist(orbitmq: Run, cluster: ScriptedServer, t
     policies = json.loads(orbitmq("access", "policy", "list", "-n", cluster.address, "--json").out)
     file.write_text(json.dumps({"users": users, "policies": policies}))
     (row,) = json.loads(orbitmq("access", "import", file, "-b", "broker-b", "-n", cluster.address, "--json").out)
-    assert row["done"] == "skipped: it exists"
+    assert row["done"] == "already so"
+
+
+@pytest.mark.parametrize(
+    ("changed", "policies", "done"),
+    [
+        ({}, None, "left as it is, differs: policies"),
+        ({"userType": "Super"}, POLICIES.encode(), "left as it is, differs: type"),
+        ({"password": "another"}, POLICIES.encode(), "left as it is, differs: password"),
+        ({"password": "another", "userStatus": "disable"}, b"", "left as it is, differs: password, status, policies"),
+        ({"password": None}, POLICIES.encode(), "already so"),
+    ],
+    ids=["half done", "type", "password", "much", "a caller who is not told passwords"],
+)
+def test_a_repeated_import_says_what_differs_and_changes_nothing(
+    orbitmq: Run, cluster: ScriptedServer, tmp_path: Path, changed: dict[str, object], policies: bytes | None, done: str
+) -> None:
+    file = tmp_path / "all.json"
+    file.write_text(json.dumps([json.loads(ALICE.encode()), json.loads(POLICIES.encode())]))
+    known = {**json.loads(ALICE.encode()), **changed}
+    cluster.on(RequestCode.AUTH_LIST_USER, json.dumps([known]).encode())
+    cluster.on(RequestCode.AUTH_GET_ACL, policies or b"")
+    ran = orbitmq("access", "import", file, "-b", "broker-a", "-n", cluster.address, "--json")
+    (row,) = json.loads(ran.out)
+    assert row["done"] == done
+    assert "another" not in ran.out + ran.err
+    for code in (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_UPDATE_ACL):
+        assert asked(cluster, code) == []
 
 
 def test_a_user_that_is_disabled_is_never_enabled_by_an_import(
