@@ -79,7 +79,7 @@ class NameServer:
         changes: Mapping[str, str] | None = None,
         gate: Gate | None = None,
     ) -> None:
-        self._gate = gate
+        self.gate: Final = gate
         self._late_answers = LateAnswers(deadlines, clock)
         self.config = config
         self.routes = RouteTable()
@@ -109,8 +109,8 @@ class NameServer:
             return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         self.tally.requests[request.code] += 1
         try:
-            if self._gate is not None and request.code in CHANGES:
-                self._gate.admit(request, peer, None)
+            if self.gate is not None and request.code in CHANGES:
+                self.gate.admit(request, peer, None)
             answered = answer(self, request, peer)
         except Denied as denied:
             answered = self._denied(request, peer, denied)

@@ -377,6 +377,11 @@ REGISTERED: Final = _gauge(
 NS_BROKERS: Final = _gauge("orbitmq_nameserver_brokers", "Broker addresses registered at this name server.")
 NS_TOPICS: Final = _gauge("orbitmq_nameserver_topics", "Topics this name server knows.")
 NS_KV_BYTES: Final = _gauge("orbitmq_nameserver_kv_bytes", "Bytes of its key-value table.")
+NS_ACCESS_DENIED: Final = _counter(
+    "orbitmq_nameserver_access_denied_total",
+    "Changes of it that were refused, by the reasons of orbitmq_access_denied_total.",
+    "reason",
+)
 
 # --- the process ------------------------------------------------------------------------------------------------------
 BUILD: Final = _gauge(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from orbitmq.nameserver.server import NameServer
 from orbitmq.telemetry import catalogue
-from orbitmq.telemetry.metric import Family, one
+from orbitmq.telemetry.metric import Family, by_label, one
 
 
 class NameServerMetrics:
@@ -23,3 +23,5 @@ class NameServerMetrics:
         yield one(catalogue.NS_BROKERS, len(self._server.routes.live))
         yield one(catalogue.NS_TOPICS, len(self._server.routes.topics))
         yield one(catalogue.NS_KV_BYTES, self._server.kv.size_bytes)
+        if self._server.gate is not None:
+            yield by_label(catalogue.NS_ACCESS_DENIED, list(self._server.gate.denials.items()))
