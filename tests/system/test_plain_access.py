@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,6 +90,23 @@ def test_nobody_comes_through(server: ServedProcess, way: Callable[[ServedProces
         assert what.endswith(text), (what, answer.remark)
         asked += 1
     assert asked > len(SERVED)
+
+
+def metrics_status(server: ServedProcess, password: str = "") -> int:
+    """What the HTTP port answers to who shows the admin's name with a password, or nothing."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    shown = base64.b64encode(f"{ADMIN.access_key}:{password}".encode()).decode()
+    connection.request("GET", "/metrics", headers={"Authorization": f"Basic {shown}"} if password else {})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_the_http_port_asks_for_an_account_and_knows_the_white_list(server: ServedProcess) -> None:
+    change = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+    for white, statuses in (("127.0.0.1", [200, 200, 200]), (CLIENT_BEHIND, [401, 401, 200])):
+        assert ask(server, change, signed=True, globalWhiteAddrs=white) == ""
+        assert [metrics_status(server, password) for password in ("", "wrong", ADMIN.secret_key)] == statuses
 
 
 def test_a_file_that_changes_is_in_force_soon_and_one_that_is_wrong_never(server: ServedProcess) -> None:

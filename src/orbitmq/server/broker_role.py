@@ -230,6 +230,10 @@ class BrokerRole:
             (self.listener, self.second),
             opened_in_ns=self._opened_in_ns,
         )
+        if watch.guard is not None:
+            watch.guard.users = self.broker.users
+            if self._plain.users is not None:
+                watch.guard.users, watch.guard.lets_in = self._plain.users, self._plain.users.lets_in
 
     def _settings_changed(self, settings: ServerSettings) -> None:
         # Every key that may change while running is one the store reads when it needs it.

@@ -1,8 +1,9 @@
-"""Who may read the HTTP port: a user of the broker, who shows name and password (HTTP basic authentication).
+"""Who may read the HTTP port: a user of the broker, or an account of RocketMQ 4, who shows name and password (HTTP basic authentication).
 
 Rules of this file
 1. Health is open: a probe has no password, and learns nothing but whether clients should come.
-2. With authorization the user needs Cluster:Get.
+2. With authorization the user needs Cluster:Get. An account needs nothing more: nothing can be changed here, and what only looks at
+   something needs a right signature alone. Addresses of the global white list are asked for nothing.
 3. Answers to wrong passwords wait as those to wrong signatures do. A right password is never slowed.
 4. The password is compared in constant time, and stands in no answer and no line of the log.
 """
@@ -13,6 +14,7 @@ import asyncio
 import base64
 import hmac
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from orbitmq.access.failures import FailedAttempts
@@ -37,6 +39,9 @@ class HttpAccess:
 
     def __init__(self, answers: Answers, attempts: FailedAttempts, cluster: str, *, authorizes: bool) -> None:
         self.users: UserSource | None = None
+        self.lets_in: Callable[[str], bool] = lambda client: False
+        """Whether an address is asked for nothing."""
+
         self._answers = answers
         self._needed = Needed(ResourceType.CLUSTER, cluster, frozenset({Action.GET})) if authorizes else None
         self._attempts = attempts
@@ -47,6 +52,8 @@ class HttpAccess:
             return await self._answers(request)
         if self.users is None:
             return _refusal(503, "the process has not finished its start")
+        if self.lets_in(request.client):
+            return await self._answers(request)
         if not request.authorization:
             return _refusal(401, "give name and password of a user", _ASKS)
         user = _proven(request.authorization, self.users)

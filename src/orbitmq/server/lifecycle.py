@@ -174,8 +174,6 @@ class ServerProcess:
             if Role.BROKER in self.settings.roles:
                 self.broker = BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
                 self.broker.be_watched(self.watch)
-                if self.watch.guard is not None:
-                    self.watch.guard.users = self.broker.broker.users
                 if self.nameserver is not None and self.nameserver.users is not None:
                     self.nameserver.users.of_broker = self.broker.broker.users
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]

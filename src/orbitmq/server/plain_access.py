@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.plain.accounts import PlainAccount
 from orbitmq.access.plain.gate import PlainGate
-from orbitmq.access.plain.table import AccountFiles
+from orbitmq.access.plain.table import AccountFiles, AccountUsers
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.settings import ServerSettings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PlainAccess:
-    """`files` and `gate` are None without aclEnable."""
+    """`files`, `gate` and `users` are None without aclEnable."""
 
     def __init__(self, settings: ServerSettings, clock: Clock, attempts: FailedAttempts) -> None:
         """Reads the files. ConfigurationError when they cannot be used."""
@@ -35,12 +35,14 @@ class PlainAccess:
         self.gate: PlainGate | None = None
         self._watched: Callable[[Wakeups, Worker], PlainWatch] | None = None
         self._watch: PlainWatch | None = None
+        self.users: AccountUsers | None = None
         if not settings.access.plain:
             return
         plain_files = _reader("aclEnable")
         files = plain_files.PlainFiles(_folder(settings), clock)
         self._watched = partial(plain_files.PlainWatch, files)
         self.files = files
+        self.users = AccountUsers(files)
         self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, attempts)
 
     def watch(self, wakeups: Wakeups, worker: Worker) -> None:

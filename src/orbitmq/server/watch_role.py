@@ -79,7 +79,7 @@ class WatchRole:
         access = settings.access
         self.guard: HttpAccess | None = None
         """Stands before everything but health where callers have to be known; it needs to be given the users."""
-        if access.authenticates:
+        if access.authenticates or access.plain:
             cluster = settings.broker.broker_cluster_name
             self.guard = HttpAccess(self.watching.answer, attempts, cluster, authorizes=access.authorizes)
         self.front = HttpFront(

@@ -82,6 +82,15 @@ def test_before_the_users_are_known_only_health_is_answered() -> None:
     assert ask(guard, basic("root", "secret-r")).status == 503
 
 
+def test_an_address_that_is_let_in_is_asked_for_nothing_once_the_users_are_known() -> None:
+    guard = HttpAccess(inner, FailedAttempts(ManualClock()), "C", authorizes=False)
+    guard.lets_in = "10.0.0.7".__eq__
+    assert ask(guard).status == 503
+    guard.users = USERS
+    assert ask(guard).status == 200
+    assert ask(guard, client="10.0.0.8").status == 401
+
+
 @pytest.mark.parametrize(
     ("name", "password", "authorizes", "status"),
     [

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from orbitmq.access.evaluation import Permissions
 from orbitmq.access.plain.accounts import PlainAccount, PlainFile
-from orbitmq.access.plain.addresses import Fields
+from orbitmq.access.plain.addresses import Fields, address_fields
 from orbitmq.access.plain.changes import Tree
 from orbitmq.access.users import User
 
@@ -64,3 +65,21 @@ class AccountFiles(Protocol):
         """Replace a file by what `change` makes of it, and read all files again: the result is not in force yet. Blocks; runs on any
         thread, one at a time. Raises ValueError for a result that cannot be used, OSError, OrbitError; then no file is changed."""
         ...
+
+
+class AccountUsers:
+    """The accounts as a `UserSource` for a port that only shows something: whoever has one may look, as with requests that only look."""
+
+    def __init__(self, files: AccountFiles) -> None:
+        self._files = files
+
+    def user(self, name: str) -> User | None:
+        return self._files.table.users.get(name)
+
+    def permissions(self, name: str) -> Permissions | None:
+        """None: accounts have no policies."""
+        return None
+
+    def lets_in(self, address: str) -> bool:
+        """Whether the global white list has an address."""
+        return self._files.table.lets_in(address_fields(address))
