@@ -19,10 +19,10 @@ from tests.worlds.faults import Call, Killed, RecordingFiles
 
 from orbitmq.access.gate import CALLER
 from orbitmq.access.policies import Acl
-from orbitmq.access.users import User, UserType
+from orbitmq.access.users import ACCESS_FILE, User, UserType
 from orbitmq.broker import saved_access
 from orbitmq.broker.access_requests import AccessRequests
-from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
+from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.broker.table_saving import TableSaving
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines

@@ -8,8 +8,12 @@ A password is kept as it is: a signature can only be checked by somebody who kno
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
+
+ACCESS_FILE: Final = "orbitmq-access.json"
+"""The file of users and policies, in the folder `config` of a broker's data."""
 
 
 class UserType(enum.Enum):

@@ -4,7 +4,7 @@ Rules of this file
 1. A change is in force with the next request, and answered when it is saved.
 2. Each change is one line of the log `orbitmq.audit`: who, from where, what. No password stands in it.
 3. Passwords are told to super users only; RocketMQ tells them to everybody who may read the cluster's settings.
-4. Where nobody is asked who they are, there are no users, and all of this is refused.
+4. Where nobody is asked who they are, `unknown_callers` refuses all of this.
 
 (RocketMQ remoting, user and policy administration; broker, auth in 5.x.)
 """
@@ -140,21 +140,6 @@ class AccessRequests(Room):
         audit.info("%s at %s:%d: %s", "somebody unknown" if by is None else f"user {by.name!r}", host, port, what)
         self._access.changed()
         return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
-
-
-class NoAccessRequests(Room):
-    """Where nobody is asked who they are."""
-
-    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
-        return dict.fromkeys((code for code in RequestCode if code.name.startswith("AUTH_")), _no_users)
-
-
-def _no_users(command: Command, peer: Peer) -> Command:
-    return response(
-        command,
-        ResponseCode.SYSTEM_ERROR,
-        "this broker asks nobody who they are and has no users: start it with authenticationEnabled=true",
-    )
 
 
 def _caller(peer: Peer) -> User | None:

@@ -11,11 +11,11 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from orbitmq.access.gate import Gate
-from orbitmq.access.plain.table import AccountFiles
 from orbitmq.broker.choosing.subscriptions import Subscriptions
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.change_times import ChangeTimes
@@ -24,7 +24,6 @@ from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.saved_access import SavedAccess
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.table_saving import TableFile, TableSaving
 from orbitmq.broker.topics import TopicTable
@@ -37,6 +36,10 @@ from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
+
+if TYPE_CHECKING:
+    from orbitmq.access.plain.table import AccountFiles
+    from orbitmq.broker.saved_access import SavedAccess
 
 logger = logging.getLogger("orbitmq.broker")
 

@@ -21,10 +21,11 @@ import msgspec
 from orbitmq.access.gate import CALLER
 from orbitmq.access.plain.accounts import PlainAccount, PlainPermission
 from orbitmq.access.plain.changes import Tree, with_account, with_white_addresses, without_account
-from orbitmq.access.plain.table import PlainTable
+from orbitmq.access.plain.table import AccountFiles, PlainTable
 from orbitmq.access.users import User
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.unknown_callers import DELETE_FAILED, PUT_FAILED, WHITE_FAILED
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.ids import host_text
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -33,18 +34,12 @@ from orbitmq.protocol.remoting.peer import Peer
 
 audit: Final = logging.getLogger("orbitmq.audit")
 
-OFF: Final = "aclEnable is off: this broker keeps no accounts of RocketMQ 4"
-
-PUT_FAILED: Final = ResponseCode.POLLING_FULL  # 209, which means so in answers to 50; the others likewise
-DELETE_FAILED: Final = ResponseCode.POLLING_TIMEOUT
-WHITE_FAILED: Final = ResponseCode.BROKER_NOT_EXIST
-
 _COMMA_OUTSIDE_BRACES: Final = re.compile(r",(?![^{]*\})")
 
 
 class PlainAccounts(Room):
-    def __init__(self, core: BrokerCore) -> None:
-        self._files = core.facilities.accounts
+    def __init__(self, core: BrokerCore, files: AccountFiles) -> None:
+        self._files = files
         self._worker = core.facilities.worker
         self._settings = core.settings
         self._store_host = core.facilities.store_host
@@ -75,7 +70,7 @@ class PlainAccounts(Room):
     def delete(self, command: Command, peer: Peer) -> Command | None:
         key = command.text("accessKey")
         failure = DELETE_FAILED
-        if self._files is not None and key not in self._files.table.accounts:
+        if key not in self._files.table.accounts:
             return response(
                 command, failure, f"The accessKey[{key[:64]}] corresponding to accessConfig has been deleted failed."
             )
@@ -84,8 +79,6 @@ class PlainAccounts(Room):
     def put_white_addresses(self, command: Command, peer: Peer) -> Command | None:
         """Replace the global white list of a file, the default one where none is named."""
         failure = WHITE_FAILED
-        if self._files is None:
-            return response(command, failure, OFF)
         file = command.text("aclFileFullPath") or self._files.default_file
         if file != self._files.default_file and file not in {known.name for known in self._files.table.files}:
             return response(command, failure, f"{file!r} is none of the files of accounts; 52 tells their paths")
@@ -95,8 +88,6 @@ class PlainAccounts(Room):
 
     def tell_versions(self, command: Command, peer: Peer) -> Command:
         """How often each file was changed by requests, and when last."""
-        if self._files is None:
-            return response(command, ResponseCode.SYSTEM_ERROR, OFF)
         versions = {
             file.name: {"counter": file.version.counter, "timestamp": file.version.timestamp_ms}
             for file in self._files.table.files
@@ -112,8 +103,6 @@ class PlainAccounts(Room):
 
     def tell_accounts(self, command: Command, peer: Peer) -> Command:
         """All accounts with their secret keys, and the white lists of all files."""
-        if self._files is None:
-            return response(command, ResponseCode.SYSTEM_ERROR, OFF)
         table = self._files.table
         body = {
             "globalWhiteAddrs": [pattern.text for file in table.files for pattern in file.white_addresses],
@@ -122,15 +111,13 @@ class PlainAccounts(Room):
         return response(command, ResponseCode.SUCCESS, None, None, msgspec.json.encode(body))
 
     def _file_of(self, access_key: str) -> str:
-        return "" if self._files is None else self._files.table.file_of.get(access_key, self._files.default_file)
+        return self._files.table.file_of.get(access_key, self._files.default_file)
 
     def _change(
         self, command: Command, peer: Peer, failure: ResponseCode, file: str, change: Callable[[Tree], Tree]
     ) -> Command | None:
         """Have a file changed; the answer comes when that is so."""
         files = self._files
-        if files is None:
-            return response(command, failure, OFF)
         caller = peer.attachments.get(CALLER)
         name = caller.name if isinstance(caller, User) else "nobody known, from a white list"
         what = f"{RequestCode(command.code).name} {command.text('accessKey')[:64]!r}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from orbitmq.broker.access_requests import AccessRequests, NoAccessRequests
 from orbitmq.broker.administration.processors import Administration
 from orbitmq.broker.administration.queries import QueryProcessor
 from orbitmq.broker.admission import Admission
@@ -19,7 +18,6 @@ from orbitmq.broker.idempotence.repeats import Repeats
 from orbitmq.broker.idempotence.requests import IdempotenceRequests
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
-from orbitmq.broker.plain_accounts import PlainAccounts
 from orbitmq.broker.pop.pops import Pops
 from orbitmq.broker.pop.requests import PopRequests
 from orbitmq.broker.pull import PullProcessor
@@ -34,6 +32,7 @@ from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.requests import TransactionProcessor
+from orbitmq.broker.unknown_callers import NoAccounts, NoUsers
 
 
 class BrokerRooms:
@@ -60,9 +59,9 @@ class BrokerRooms:
             OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset], beside=[self.pops.orders]),
             MembershipProcessor(core),
             QueryProcessor(core),
-            PlainAccounts(core),
+            _accounts(core),
             self.administration,
-            _access_requests(core),
+            _users(core),
         ]
         if derived.idempotence is not None:
             self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
@@ -84,10 +83,21 @@ class BrokerRooms:
         self.administration.broker.more_facts.append(facts)
 
 
-def _access_requests(core: BrokerCore) -> Room:
+def _accounts(core: BrokerCore) -> Room:
+    files = core.facilities.accounts
+    if files is None:
+        return NoAccounts()
+    from orbitmq.broker.plain_accounts import PlainAccounts  # 0.2 MB that a broker without accounts does without
+
+    return PlainAccounts(core, files)
+
+
+def _users(core: BrokerCore) -> Room:
     access = core.facilities.access
     if access is None:
-        return NoAccessRequests()
+        return NoUsers()
+    from orbitmq.broker.access_requests import AccessRequests  # likewise
+
     return AccessRequests(access, core.facilities.worker, core.deadlines, core.clock)
 
 

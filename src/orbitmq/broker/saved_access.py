@@ -23,7 +23,7 @@ import msgspec
 from orbitmq.access.policies import Acl
 from orbitmq.access.sealing import NONCE_BYTES, is_sealed, seal, unseal
 from orbitmq.access.table import AccessTable
-from orbitmq.access.users import User
+from orbitmq.access.users import ACCESS_FILE, User
 from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
@@ -33,8 +33,6 @@ from orbitmq.store.files import replace_content
 
 if TYPE_CHECKING:
     from orbitmq.store.files import Files
-
-ACCESS_FILE: Final = "orbitmq-access.json"
 
 
 class AccessFile:

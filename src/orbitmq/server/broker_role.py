@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from orbitmq.access.users_gate import UsersGate
+from orbitmq.access.gate import Gate
+from orbitmq.access.users import ACCESS_FILE
 from orbitmq.broker.broker import make_broker
 from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
@@ -28,7 +29,6 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
-from orbitmq.server.opened_access import gate_rules, open_access
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
@@ -51,8 +51,10 @@ from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.fence import is_fenced
 from orbitmq.timing.timers.timers import Timers, TimerSettings
 
-logger = logging.getLogger("orbitmq.server")
+if TYPE_CHECKING:
+    from orbitmq.broker.saved_access import SavedAccess
 
+logger = logging.getLogger("orbitmq.server")
 
 HA_PORT_STEP: Final = 1
 """The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
@@ -170,8 +172,8 @@ class BrokerRole:
 
     def _facilities(self, ip: str) -> Facilities:
         """What this process gives its broker, which clients reach at `ip`."""
-        settings, files, clock = self._process.settings, self._reserve.files, self._process.clock
-        access = open_access(settings, files, clock)
+        settings, files = self._process.settings, self._reserve.files
+        access, gate = self._known_callers(files)
         return Facilities(
             access=access,
             tables=lambda name: ConfigFile(files, settings.data / "config" / name),
@@ -181,10 +183,18 @@ class BrokerRole:
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
             accounts=self._plain.files,
-            gate=self._plain.gate
-            if access is None
-            else UsersGate(access.table, gate_rules(settings), self._process.attempts),
+            gate=gate,
         )
+
+    def _known_callers(self, files: Files) -> tuple[SavedAccess | None, Gate | None]:
+        """The users of this broker, and what asks callers who they are. What is off is not imported."""
+        settings = self._process.settings
+        if not settings.access.authenticates and not files.exists(settings.data / "config" / ACCESS_FILE):
+            return None, self._plain.gate
+        from orbitmq.server.opened_access import open_access, users_gate
+
+        access = open_access(settings, files, self._process.clock)
+        return access, self._plain.gate if access is None else users_gate(access, settings, self._process.attempts)
 
     def _take_address(self, settings: ServerSettings) -> str:
         """Choose the port and the address that clients are told; answers its host."""

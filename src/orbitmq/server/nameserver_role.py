@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orbitmq.access.users_gate import GateRules, UsersGate
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.java_properties import read_properties
@@ -27,6 +26,8 @@ class NameServerRole:
         """Who may change the name server; None: whoever can connect."""
         gate = None
         if settings.access.guards_name_server:
+            from orbitmq.access.users_gate import GateRules, UsersGate
+
             self.users = NamedUsers(settings.access)
             gate = UsersGate(self.users, GateRules(settings.broker.broker_cluster_name), process.attempts)
         self._notices = Notices(process.clock, process.room, process.calling)

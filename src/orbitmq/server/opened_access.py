@@ -15,11 +15,13 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.plain.moving import moved_over
 from orbitmq.access.sealing import read_keys
-from orbitmq.access.users_gate import GateRules
+from orbitmq.access.users import ACCESS_FILE
+from orbitmq.access.users_gate import GateRules, UsersGate
 from orbitmq.broker.access_requests import audit
-from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
+from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.access import KEY_FILE_BYTES_MAX
@@ -72,10 +74,11 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
     return access
 
 
-def gate_rules(settings: ServerSettings) -> GateRules:
-    """What the gate of the broker asks."""
+def users_gate(access: SavedAccess, settings: ServerSettings, attempts: FailedAttempts) -> UsersGate:
+    """The gate of a broker with these users."""
     own = settings.access
-    return GateRules(settings.broker.broker_cluster_name, own.authorizes, own.unsigned_codes, own.unjudged_codes)
+    rules = GateRules(settings.broker.broker_cluster_name, own.authorizes, own.unsigned_codes, own.unjudged_codes)
+    return UsersGate(access.table, rules, attempts)
 
 
 def read_key_file(path: Path) -> tuple[bytes, ...]:

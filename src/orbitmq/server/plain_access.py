@@ -1,7 +1,7 @@
 """Access control of RocketMQ 4 in a server process: the files of accounts, the gate that asks them, and the look at their changes.
 
 Rules of this file
-1. Without aclEnable nothing of it exists: no file is looked at, PyYAML is not imported, requests meet no gate.
+1. Without aclEnable nothing of it exists: no file is looked at, nothing is imported, requests meet no gate.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.plain.accounts import PlainAccount
-from orbitmq.access.plain.gate import PlainGate
-from orbitmq.access.plain.table import AccountFiles, AccountUsers
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.settings import ServerSettings
@@ -23,6 +20,9 @@ from orbitmq.server.turn import Wakeups
 from orbitmq.store.worker import Worker
 
 if TYPE_CHECKING:
+    from orbitmq.access.plain.accounts import PlainAccount
+    from orbitmq.access.plain.gate import PlainGate
+    from orbitmq.access.plain.table import AccountFiles, AccountUsers
     from orbitmq.server.plain_files import PlainWatch
 
 
@@ -38,6 +38,9 @@ class PlainAccess:
         self.users: AccountUsers | None = None
         if not settings.access.plain:
             return
+        from orbitmq.access.plain.gate import PlainGate
+        from orbitmq.access.plain.table import AccountUsers
+
         plain_files = _reader("aclEnable")
         files = plain_files.PlainFiles(_folder(settings), clock)
         self._watched = partial(plain_files.PlainWatch, files)

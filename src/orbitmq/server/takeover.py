@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from orbitmq.broker.saved_access import ACCESS_FILE
+from orbitmq.access.users import ACCESS_FILE
 from orbitmq.errors import ConfigurationError, OrbitError
 from orbitmq.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from orbitmq.store.config_files import ConfigFile

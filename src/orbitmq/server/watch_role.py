@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.broker.broker import Broker
@@ -23,7 +23,6 @@ from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
 from orbitmq.nameserver.server import NameServer
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
-from orbitmq.server.http_access import HttpAccess
 from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
@@ -45,6 +44,9 @@ from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
 from orbitmq.telemetry.timer_metrics import TimerCollector
 from orbitmq.telemetry.transaction_metrics import TransactionMetrics
+
+if TYPE_CHECKING:
+    from orbitmq.server.http_access import HttpAccess
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -80,6 +82,8 @@ class WatchRole:
         self.guard: HttpAccess | None = None
         """Stands before everything but health where callers have to be known; it needs to be given the users."""
         if access.authenticates or access.plain:
+            from orbitmq.server.http_access import HttpAccess
+
             cluster = settings.broker.broker_cluster_name
             self.guard = HttpAccess(self.watching.answer, attempts, cluster, authorizes=access.authorizes)
         self.front = HttpFront(

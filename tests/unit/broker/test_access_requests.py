@@ -13,9 +13,9 @@ from tests.worlds.little_store import SteppedWorker
 
 from orbitmq.access.denied import Denied
 from orbitmq.access.gate import CALLER
-from orbitmq.access.users import User, UserStatus, UserType
+from orbitmq.access.users import ACCESS_FILE, User, UserStatus, UserType
 from orbitmq.broker.access_requests import AccessRequests
-from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
+from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.limits.broker import TABLE_RETRY_NS

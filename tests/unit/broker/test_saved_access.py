@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.access.policies import ALL_ACTIONS, Acl, Decision, Entry, read_resource
-from orbitmq.access.users import User, UserType
-from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
+from orbitmq.access.users import ACCESS_FILE, User, UserType
+from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles

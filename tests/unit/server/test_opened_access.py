@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from orbitmq.access.users import User, UserType
-from orbitmq.broker.saved_access import ACCESS_FILE
+from orbitmq.access.users import ACCESS_FILE, User, UserType
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError, OrbitError
 from orbitmq.server.access_settings import AccessSettings
@@ -158,3 +159,13 @@ def test_accounts_of_rocketmq_4_become_users_once(tmp_path: Path, caplog: pytest
 def test_a_migration_without_its_files_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no accounts"):
         open_access(settings(tmp_path, AccessSettings(authenticates=True, migrates_v1=True)), OsFiles(), ManualClock())
+
+
+def test_a_server_that_asks_nobody_who_they_are_imports_nothing_for_it() -> None:
+    program = "import sys, orbitmq.server.lifecycle; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout.decode().split()
+    )
+    heavy = {"table", "users_gate", "authentication", "policies", "evaluation", "needed", "sealing", "plain"}
+    assert loaded & {f"orbitmq.access.{name}" for name in heavy} == set()
+    assert "orbitmq.access.gate" in loaded, "what would be found"

@@ -28,6 +28,7 @@ Rules of this file
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Final, NamedTuple
 
 from orbitmq.protocol.remoting.codes import RequestCode
@@ -128,17 +129,21 @@ class RequestRow(NamedTuple):
     refused: str
 
 
-def _fields(notation: str) -> tuple[HeaderField, ...]:
-    """Fields of one side of a row; the notation is in the module docstring."""
-    fields = []
-    for word in notation.split():
-        declaration, has_default, default = word.partition("=")
-        mandatory = declaration.endswith("!")
-        name, _, type_name = declaration.rstrip("!").partition(":")
-        fields.append(HeaderField(name, FieldType(type_name or "text"), mandatory, default if has_default else None))
-    return tuple(fields)
+@cache
+def _field(word: str) -> HeaderField:
+    """One field of a header; the notation is in the module docstring. Most words stand in many rows, and every server keeps the table."""
+    declaration, has_default, default = word.partition("=")
+    mandatory = declaration.endswith("!")
+    name, _, type_name = declaration.rstrip("!").partition(":")
+    return HeaderField(name, FieldType(type_name or "text"), mandatory, default if has_default else None)
 
 
+@cache
+def _servers(words: str) -> frozenset[RequestServer]:
+    return frozenset(map(RequestServer, words.split()))
+
+
+@cache
 def _need(word: str) -> Need:
     """One need; the notation is in the module docstring."""
     resource, _, actions_text = word.rpartition(":")
@@ -157,8 +162,8 @@ def read_row(row: Row) -> RequestRow:
     words = row.needs.split()
     return RequestRow(
         row.code,
-        HeaderSpec(_fields(row.request), _fields(row.response)),
-        frozenset(RequestServer(word) for word in row.served_by.split()),
+        HeaderSpec(tuple(map(_field, row.request.split())), tuple(map(_field, row.response.split()))),
+        _servers(row.served_by),
         tuple(_need(word) for word in words if word != "signed"),
         row.needs,
         bool(words),
