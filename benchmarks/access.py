@@ -1,116 +1,126 @@
-"""What it costs to know who calls and to judge it: processor time of the gate for one send, and how soon a change counts.
+"""TLS of our broker beside RocketMQ's: CPU of a send from 16 connections, and of a handshake; both with one certificate.
 
-    python benchmarks/access.py [--users 1000] [--entries 100]
+usage: tls.py [--sends N] [--handshakes N] [--kinds orbitmq,java]; `make bench-tls`
 
-Every user has as many entries, half of them exact topics and half prefixes. The sends are those of a Java producer with 100 bytes of
-body, each signed by another user. The gate is asked as a broker asks it; nothing is sent or stored.
+Rules of this file
+1. What is measured is CPU of the broker's process, which other work on the machine changes little; rates would be its.
+2. Every broker is warmed up with as many sends and handshakes as are measured, for the compiler of Java.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import os
+import socket
+import ssl
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
-from orbitmq.access.authentication import Authentication
-from orbitmq.access.needed import Needed, needs_of
-from orbitmq.access.policies import Acl, Decision, Entry, PolicyType, read_resource
-from orbitmq.access.table import AccessTable
-from orbitmq.access.users import User, UserType
-from orbitmq.access.users_gate import GateRules, UsersGate
-from orbitmq.clock import SystemClock
-from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.remoting.codes import RequestCode
-from orbitmq.protocol.remoting.frame import Command, decode, encode, request
-from orbitmq.protocol.remoting.requests import REQUESTS, Action, ResourceType
-from orbitmq.protocol.signing import Credentials
+import rigpath
 
-ADDRESS = "10.0.0.9"
-ROUNDS = 7
-SEND = REQUESTS[RequestCode.SEND_MESSAGE_V2]
-FIELDS = {
-    "a": "producers", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0",
-    "i": "UNIQ_KEY\x010A0000090000000000000000000000A1\x02WAIT\x01true\x02TAGS\x01paid\x02", "j": "0", "k": "false",
-    "l": "16", "m": "false", "n": "broker-a",
+# isort: split
+from rig.brokers import BrokerUnderTest, JvmProfile, Kind
+from rig.process import cpu_us
+from rig.wire import frame
+
+sys.path.insert(0, str(rigpath.REPOSITORY))
+
+from tests.worlds.certificates import Authority
+
+CONNECTIONS: Final = 16
+BODY: Final = b"x" * 1_024
+LIMIT_S: Final = 120.0
+SEND: Final = 310
+FIELDS: Final = {
+    "a": "bench", "b": "tls", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+    "i": "WAIT\x01true\x02", "j": "0", "k": "false", "m": "false",
 }  # fmt: skip
 
 
-class Connection:
-    """As much of a connection as a gate looks at."""
-
-    address = (ADDRESS, 40_000)
-    host = pack_host(*address)
-
-    def __init__(self) -> None:
-        self.attachments: dict[str, object] = {}
+def connected(port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    plain = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
 
 
-def entry(resource: str) -> Entry:
-    return Entry(read_resource(resource), frozenset({Action.PUB}), (), Decision.ALLOW)
+def answer_code(line: socket.socket) -> str:
+    """Read one whole answer; its head."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        piece = line.recv(65_536)
+        if not piece:
+            raise ConnectionError("the broker ended the connection")
+        data += piece
+    return data[8:].decode(errors="replace")
 
 
-def filled(users: int, entries: int) -> tuple[AccessTable, User]:
-    """A table, and the user who made it."""
-    root = User("root", "secret-of-root", UserType.SUPER)
-    table = AccessTable()
-    table.create_at_start(root)
-    half = entries // 2
-    names = [f"Topic:topic-{number}" for number in range(half)] + [
-        f"Topic:team-{number}-*" for number in range(half - 1)
-    ]
-    acl = tuple(entry(name) for name in [*names, "Topic:orders"])
-    for number in range(users):
-        table.create_user(User(f"user-{number}", f"secret-of-{number}"), root)
-        table.merge_acl(Acl(f"user-{number}", acl), root)
-    return table, root
+def sends(port: int, tls: ssl.SSLContext | None, count: int) -> None:
+    """From 16 connections, each with one send under way."""
+    lines = [connected(port, tls) for _ in range(CONNECTIONS)]
+    for number in range(count // CONNECTIONS):
+        request = frame(SEND, FIELDS, number, BODY)
+        for line in lines:
+            line.sendall(request)
+        for line in lines:
+            head = answer_code(line)
+            if '"code":0' not in head:
+                raise RuntimeError(head)
+    for line in lines:
+        line.close()
 
 
-def us(work: Callable[[Command], object], commands: list[Command]) -> float:
-    """Processor microseconds of one call, the median of some rounds."""
-    figures = []
-    for _ in range(ROUNDS):
-        began = time.process_time_ns()
-        for command in commands:
-            work(command)
-        figures.append((time.process_time_ns() - began) / len(commands) / 1_000)
-    return sorted(figures)[ROUNDS // 2]
+def handshakes(port: int, tls: ssl.SSLContext, count: int) -> None:
+    for _ in range(count):
+        connected(port, tls).close()
+
+
+def cost_us(pid: int, count: int, work: Callable[[int], None]) -> float:
+    """CPU of the broker for one of them, in microseconds."""
+    work(count)
+    before = cpu_us(pid)
+    work(count)
+    return float(cpu_us(pid) - before) / count
+
+
+def measure(kind: Kind, folder: Path, authority: Authority, send_count: int, handshake_count: int) -> dict[str, float]:
+    folder.mkdir()
+    pair, file = authority.issue("server"), folder / "tls.properties"
+    file.write_text(f"tls.test.mode.enable=false\ntls.server.certPath={pair.cert}\ntls.server.keyPath={pair.key}\n")
+    os.environ["JAVA_TOOL_OPTIONS"] = f"-Dtls.config.file={file}"
+    settings = {"waitTimeMillsInSendQueue": "60000"}  # nobody is refused because the machine is busy
+    if kind is Kind.ORBITMQ:
+        settings["tls.config.file"] = str(file)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    with BrokerUnderTest(kind, folder / "broker", settings=settings, profile=JvmProfile.MEASURE) as broker:
+        port, pid = broker.broker_port, broker.pids()[-1]
+        return {
+            "plain send": cost_us(pid, send_count, lambda count: sends(port, None, count)),
+            "TLS send": cost_us(pid, send_count, lambda count: sends(port, trusting, count)),
+            "handshake": cost_us(pid, handshake_count, lambda count: handshakes(port, trusting, count)),
+        }
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="cost of knowing and judging callers")
-    options.add_argument("--users", type=int, default=1_000)
-    options.add_argument("--entries", type=int, default=100)
-    arguments = options.parse_args()
-    table, root = filled(arguments.users, arguments.entries)
-    gate, connection = UsersGate(table, GateRules("DefaultCluster"), SystemClock()), Connection()
-    commands = []
-    for number in range(arguments.users):
-        signed = Credentials(f"user-{number}", f"secret-of-{number}").signed(FIELDS, b"x" * 100)
-        commands += [decode(encode(request(SEND.code, signed, b"x" * 100)))] * 20
-
-    def admit(command: Command) -> None:
-        gate.admit(command, connection, lambda _: ())  # type: ignore[arg-type]
-
-    def decide(command: Command) -> None:
-        permissions = table.permissions(command.fields["AccessKey"])
-        assert permissions is not None
-        assert permissions.judge(needed, ADDRESS).is_allowed
-
-    authentication, needed = Authentication(table.user), Needed(ResourceType.TOPIC, "orders", frozenset({Action.PUB}))
-    us(admit, commands)  # everything is made ready once
-    print(f"{arguments.users} users with {arguments.entries} entries each")
-    print(f"a send, signed and judged  {us(admit, commands):6.2f} us")
-    print(f"  its signature            {us(authentication.caller, commands):6.2f} us")
-    print(
-        f"  what it needs            {us(lambda c: needs_of(c, SEND, 'DefaultCluster', lambda _: ()), commands):6.2f} us"
-    )
-    print(f"  the decision             {us(decide, commands):6.2f} us")
-    began = time.perf_counter_ns()
-    table.merge_acl(Acl("user-0", (entry("Topic:new"),)), root)
-    admit(commands[0])
-    table.delete_acl("user-0", root, PolicyType.CUSTOM, read_resource("Topic:new"))
-    admit(commands[0])
-    print(f"two changes, each judged   {(time.perf_counter_ns() - began) / 1e6:6.2f} ms")
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("--sends", type=int, default=32_000)
+    words.add_argument("--handshakes", type=int, default=2_000)
+    words.add_argument("--kinds", default="orbitmq,java")
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        found = {
+            name: measure(Kind(name), Path(folder) / name, authority, given.sends, given.handshakes)
+            for name in given.kinds.split(",")
+        }
+    for name, costs in found.items():
+        each = ", ".join(f"{what} {cost:.1f} us" for what, cost in costs.items())
+        print(f"{name}: {each}; {1e6 / costs['handshake']:.0f} handshakes a second on one core")
+    if len(found) == 2:
+        ours, theirs = found.values()
+        print("ours / theirs: " + ", ".join(f"{what} {ours[what] / theirs[what]:.2f}" for what in ours))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,6 @@ The seed is printed, and taken from ACCESS_SEED. (RocketMQ 5.3.3 sorts otherwise
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import os
 import random
@@ -16,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from rig.brokers import BrokerUnderTest, Kind
+from rig.brokers import BrokerUnderTest, Kind, known_callers
 from rig.toolchain import NEW_VERSION, java_build
-from rig.wire import QUERY_CONSUMER_OFFSET, SEND_V2, UPDATE_CONSUMER_OFFSET, Wire, frame, send_fields
+from rig.wire import QUERY_CONSUMER_OFFSET, SEND_V2, UPDATE_CONSUMER_OFFSET, Wire, frame, send_fields, signed
 from tests.property.access_reference import Line, may, rank
 
 import orbitmq
@@ -34,19 +31,7 @@ USERS, REQUESTS_PER_USER, AT_ONCE = 60, 50, 60
 ROOT, ROOT_SECRET = "root-user", "root-hush"
 NO_PERMISSION = 16
 AUTH_CREATE_USER, AUTH_GET_USER, AUTH_CREATE_ACL, GET_TOPIC_CONFIG, CONSUMER_LIST = 3001, 3004, 3006, 351, 38
-AUTH = "org.apache.rocketmq.auth"
-SETTINGS = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": ROOT, "password": ROOT_SECRET}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-hush"}),
-    "authorizationEnabled": "true",
-    "authorizationProvider": f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-    "autoCreateTopicEnable": "false",
-    "waitTimeMillsInSendQueue": "60000",
-}
+SETTINGS = known_callers(ROOT, ROOT_SECRET) | {"autoCreateTopicEnable": "false", "waitTimeMillsInSendQueue": "60000"}
 NAMES = ("a", "ab", "abc", "b")
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.1.0.1")
 SOURCES = ("127.0.0.1", "127.0.0.2", "127.0.0.0/24", "127.1.0.0/16", "0.0.0.0/0", "10.0.0.0/8", "::1", "2001:db8::/32")
@@ -205,13 +190,6 @@ def answers(port: int, asked: list[Asked]) -> list[bool]:
 
 def secret_of(user: str) -> str:
     return f"secret of {user}"
-
-
-def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret: str) -> dict[str, str]:
-    known = {**fields, "AccessKey": access_key}
-    content = "".join(value for _, value in sorted(known.items())).encode() + body
-    known["Signature"] = base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha1).digest()).decode()
-    return known
 
 
 async def test_our_client_governs_users_and_policies(guarded: BrokerUnderTest) -> None:

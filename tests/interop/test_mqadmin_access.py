@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
-from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
+from rig.brokers import INNER_PASSWORD, KINDS_UNDER_TEST, BrokerUnderTest, Kind, known_callers
 from rig.mqadmin import MqAdmin
 from rig.toolchain import BROKER_VERSION, java_build
 
 pytestmark = pytest.mark.java
 
 ROOT, PASSWORD = "root", "root-password"
-_AUTH = "org.apache.rocketmq.auth"
-SETTINGS = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": ROOT, "password": PASSWORD}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-password"}),
-    # RocketMQ's broker needs the names of its own classes; ours takes them too.
-    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-}
+SETTINGS = known_callers(ROOT, PASSWORD)
 
 
 class Governed:
@@ -78,7 +66,7 @@ def governed(
             yield Governed(broker, other, tool)
 
 
-SUPER = ["inner inner-password Super enable", f"{ROOT} {PASSWORD} Super enable"]
+SUPER = [f"inner {INNER_PASSWORD} Super enable", f"{ROOT} {PASSWORD} Super enable"]
 """Users that the configuration of each broker names."""
 
 

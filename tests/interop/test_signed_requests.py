@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from rig.brokers import BrokerUnderTest, Kind
+from rig.brokers import BrokerUnderTest, Kind, known_callers
 from rig.toolchain import BROKER_VERSION, java_build
 
 import orbitmq
@@ -19,17 +18,7 @@ pytestmark = pytest.mark.java
 TOPIC = "SignedTopic"
 ACCESS_KEY, SECRET_KEY = "ops", "hush-hush"
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
-AUTH = "org.apache.rocketmq.auth"
-SETTINGS = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": ACCESS_KEY, "password": SECRET_KEY}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-hush"}),
-    "authorizationEnabled": "true",
-    "authorizationProvider": f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-}
+SETTINGS = known_callers(ACCESS_KEY, SECRET_KEY)
 
 
 @pytest.fixture(scope="module")

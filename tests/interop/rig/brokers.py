@@ -66,6 +66,25 @@ class JvmProfile(Enum):
     )
 
 
+INNER_PASSWORD: Final = "inner-hush"
+_AUTH: Final = "org.apache.rocketmq.auth"
+
+
+def known_callers(user: str, password: str) -> dict[str, str]:
+    """Settings of a broker that asks everybody who they are and what they may: `user` may everything, and so may `inner`, as which the
+    server itself calls. RocketMQ's broker needs the names of its own classes; ours takes them too."""
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": json.dumps({"username": user, "password": password}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": INNER_PASSWORD}),
+        "authorizationEnabled": "true",
+        "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+        "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    }
+
+
 PROXY_HEAP: Final = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dtls.server.mode=disabled"
 
 

@@ -8,6 +8,9 @@ Rules of this file
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import socket
 import struct
@@ -84,6 +87,14 @@ def frame(code: int, fields: Mapping[str, str], opaque: int, body: bytes = b"", 
         separators=(",", ":"),
     ).encode()
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret: str) -> dict[str, str]:
+    """The fields with a signature over them and the body, as RocketMQ's clients make it."""
+    known = {**fields, "AccessKey": access_key}
+    content = "".join(value for _, value in sorted(known.items())).encode() + body
+    known["Signature"] = base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha1).digest()).decode()
+    return known
 
 
 def parse_header(raw: bytes, kind: int) -> dict[str, Any]:
