@@ -26,7 +26,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz bench-tls crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -86,8 +86,8 @@ fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
 	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
 	@for of in first_bytes tls_records; do $(BIN)/python tests/fuzz/fuzz_$$of.py --count $(FUZZ_COUNT) || exit 1; done
 
-bench-tls: $(STAMP) ## CPU of sends and handshakes over TLS, beside RocketMQ's broker (ARGS=...)
-	@$(BIN)/python benchmarks/tls.py $(ARGS)
+bench-access: $(STAMP) ## CPU of sends that are signed and over TLS, and of handshakes, beside RocketMQ's broker (ARGS=...)
+	@$(BIN)/python benchmarks/access.py $(ARGS)
 
 crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=...)
 	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \

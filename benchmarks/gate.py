@@ -1,6 +1,6 @@
 """What it costs to know who calls and to judge it: processor time of the gate for one send, and how soon a change counts.
 
-    python benchmarks/access.py [--users 1000] [--entries 100]
+    python benchmarks/gate.py [--users 1000] [--entries 100]
 
 Every user has as many entries, half of them exact topics and half prefixes. The sends are those of a Java producer with 100 bytes of
 body, each signed by another user. The gate is asked as a broker asks it; nothing is sent or stored.
