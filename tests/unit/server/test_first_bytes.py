@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from pathlib import Path
 
 import pytest
 from tests.worlds.certificates import Authority
@@ -100,6 +101,24 @@ def test_the_reason_of_a_failure_is_counted(version: ssl.TLSVersion, authority: 
         context.maximum_version = version
         speak_tls(rig, context, b"hello")
         assert became(rig) == {what: 1}
+
+
+def test_a_certificate_that_is_optional_is_judged_where_it_is_shown(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.issue("asking")
+    asking = {"trust_cert_path": str(authority.file), "client_certificates": ClientCertificates.OPTIONAL}
+    settings = TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key), **asking)  # type: ignore[arg-type]
+    served = {}
+    for name, own in (
+        ("nobody", None),
+        ("known", authority.issue("known")),
+        ("stranger", Authority(tmp_path, "strangers").issue("stranger")),
+    ):
+        rig = Rig(TlsMode.PERMISSIVE, CertificateFiles(settings, ManualClock()))
+        context = ssl.create_default_context(cafile=str(authority.file))
+        if own is not None:
+            context.load_cert_chain(own.cert, own.key)
+        served[name] = bytes(speak_tls(rig, context, b"hello")[1].received)
+    assert served == {"nobody": b"hello", "known": b"hello", "stranger": b""}
 
 
 @pytest.mark.parametrize(("port", "client", "chosen"), [
@@ -211,17 +230,21 @@ def test_a_lost_connection_is_told_to_its_protocol(certificate: CertificateFiles
 # --- behind a load balancer ---------------------------------------------------------------------------------------------
 
 LINE = b"PROXY TCP4 203.0.113.7 10.0.0.9 56324 9876\r\n"
+HEADER = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((203, 0, 113, 7, 10, 0, 0, 9)) + b"\xdc\x04\x26\x94"
 
 
+@pytest.mark.parametrize("preamble", [LINE, HEADER], ids=["line", "header"])
 @pytest.mark.parametrize("address", [BALANCER, f"::ffff:{BALANCER}", "2001:db8::5"])
-def test_a_balancer_names_the_client(address: str, certificate: CertificateFiles, trusting: ssl.SSLContext) -> None:
+def test_a_balancer_names_the_client(
+    address: str, preamble: bytes, certificate: CertificateFiles, trusting: ssl.SSLContext
+) -> None:
     rig = Rig(TlsMode.PERMISSIVE, certificate)
-    for cut in range(len(LINE)):
-        wire, port = rig.connect(LINE[:cut], LINE[cut:] + PLAIN, address=address)
+    for cut in range(len(preamble)):
+        wire, port = rig.connect(preamble[:cut], preamble[cut:] + PLAIN, address=address)
         assert port.client == ("203.0.113.7", 56_324)
         assert port.received == PLAIN
         assert wire.protocol is port
-    _, port = speak_tls(rig, trusting, b"hello", preamble=LINE, address=address)
+    _, port = speak_tls(rig, trusting, b"hello", preamble=preamble, address=address)
     assert port.client == ("203.0.113.7", 56_324)
     assert port.received == b"hello"
     assert rig.rules.traffic.under_way == 0

@@ -53,6 +53,14 @@ def test_the_words_of_needs() -> None:
         needs("Topic=b:Read")
 
 
+def test_what_rocketmq_lets_pass_is_asked_for_here() -> None:
+    """A lite pull shows messages as a pull does; clients that come and go are known, whatever they name."""
+    assert REQUESTS[RequestCode.LITE_PULL_MESSAGE].needs == REQUESTS[RequestCode.PULL_MESSAGE].needs != ()
+    for code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG):
+        assert REQUESTS[code].signed
+    assert all(row.signed for row in REQUESTS.values() if row.needs)
+
+
 def test_a_request_of_which_some_actions_only_look_needs_what_the_others_need() -> None:
     """FAR_TIER tells a state, and moves all far timers when its body says so."""
     (need,) = REQUESTS[RequestCode.FAR_TIER].needs
