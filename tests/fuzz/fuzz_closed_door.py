@@ -7,6 +7,7 @@ has one of the actions.
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -103,4 +104,5 @@ def _check(command: Command) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable()
     sys.exit(run("closed door", corpus(), parse, TOKENS, refusals=()))
