@@ -1,15 +1,18 @@
-"""mqadmin 5.3.3 governs users and policies: its ten commands at a running broker, and the two that copy between it and a Java broker."""
+"""mqadmin 5.3.3 governs users and policies: its ten commands at a running broker, and the two that copy between it and a Java broker; what
+it grants counts for the Node client ali-ons, which signs a field of its own and writes numbers bare."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from rig.brokers import INNER_PASSWORD, KINDS_UNDER_TEST, BrokerUnderTest, Kind, known_callers
+from rig.drivers import DriverFailed, node_driver
 from rig.mqadmin import MqAdmin
-from rig.toolchain import BROKER_VERSION, java_build
+from rig.toolchain import BROKER_VERSION, java_build, node_modules
 
 pytestmark = pytest.mark.java
 
@@ -22,6 +25,7 @@ class Governed:
 
     def __init__(self, broker: BrokerUnderTest, other: BrokerUnderTest, tool: MqAdmin) -> None:
         self._tool = tool
+        self.name_server = broker.name_server
         self.here, self.there = f"127.0.0.1:{broker.broker_port}", f"127.0.0.1:{other.broker_port}"
 
     def run(self, command: str, *words: str, at: str = "") -> list[list[str]]:
@@ -136,3 +140,30 @@ def test_users_and_policies_are_copied_to_a_java_broker_and_back(governed: Gover
     for name in names:
         governed.run("deleteUser", "-u", name)
         governed.run("deleteUser", "-u", name, at=there)
+
+
+@pytest.mark.node
+def test_a_client_of_another_maker_does_what_it_may(
+    governed: Governed, available: Callable[[Callable[[], object]], None], tmp_path: Path
+) -> None:
+    available(node_modules)
+    name, secret = f"node-{uuid4().hex[:8]}", "secret-of-node"
+    topic, hidden = f"{name}-topic", f"hidden-{name}"
+    governed.run("createUser", "-u", name, "-p", secret)
+    words = ("-r", f"Topic:{name}*,Group:{name}*", "-a", "Pub,Sub,Get", "-d", "Allow")
+    governed.run("createAcl", "-s", f"User:{name}", *words)
+    for each in (topic, hidden):
+        governed.run("updateTopic", "-t", each)
+    with node_driver(governed.name_server, tmp_path / "client", (name, secret)) as driver:
+        driver.command("produce", topic=topic, count=5, tag="m", size=5_000)
+        driver.command("consume", group=f"{name}-readers", topic=topic)
+        driver.wait(lambda _: len(driver.events("received")) >= 5, 180, "messages")
+        with pytest.raises(DriverFailed, match="still failed"):  # it tries again and keeps the reason to itself
+            driver.command("produce", topic=hidden)
+        driver.close()
+    with (
+        node_driver(governed.name_server, tmp_path / "stranger", (name, "wrong")) as driver,
+        pytest.raises(DriverFailed, match="still failed"),
+    ):
+        driver.command("produce", topic=topic)
+    governed.run("deleteUser", "-u", name)

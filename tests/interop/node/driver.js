@@ -7,7 +7,7 @@
  * produce?topic=&mode=plain&count=&prefix=[&tag=][&key=][&level=][&size=]
  * consume?group=&topic=[&expression=][&fail=N][&maxReconsume=M]      fail: attempts per message that ask for a retry (-1: all)
  * close
- * The client has no one-way send and no batch.
+ * The client has no one-way send and no batch. It signs with ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY of the environment, if they are there.
  */
 
 const crypto = require('crypto');
@@ -19,6 +19,10 @@ const SHOWN_BODY = 200;
 const quiet = { info() {}, debug() {}, warn: (...a) => console.error(...a), error: (...a) => console.error(...a) };
 // A name server address that is not a URL is used as it is; the client then never calls the HTTP client it insists on.
 const options = { nameSrv: nameServer, httpclient: { request() { throw new Error('no HTTP here'); } }, logger: quiet, clientIP: '127.0.0.1' };
+
+if (process.env.ROCKETMQ_ACCESS_KEY) {
+  Object.assign(options, { accessKeyId: process.env.ROCKETMQ_ACCESS_KEY, accessKeySecret: process.env.ROCKETMQ_SECRET_KEY });
+}
 
 const consumers = [];
 let producer = null;

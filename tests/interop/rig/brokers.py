@@ -450,6 +450,8 @@ def launch_java(
     build = java_build(release)
     home = folder / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("logback_broker.xml", "logback_namesrv.xml"):
+        (home / "conf" / name).write_text("<configuration/>")  # releases of 4.x end without
     return ServerProcess(
         [
             build.java,

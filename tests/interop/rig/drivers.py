@@ -168,14 +168,15 @@ def mqadmin_driver(name_server: str, folder: Path, version: str) -> Driver:
     return _java(version, "interop.AdminDriver", name_server, folder)
 
 
-def node_driver(name_server: str, folder: Path) -> Driver:
-    """The Node client ali-ons."""
+def node_driver(name_server: str, folder: Path, signs_as: tuple[str, str] | None = None) -> Driver:
+    """The Node client ali-ons; signs_as: its access key and secret key."""
     node, modules = node_modules()
+    known = {} if signs_as is None else {"ROCKETMQ_ACCESS_KEY": signs_as[0], "ROCKETMQ_SECRET_KEY": signs_as[1]}
     return Driver(
         "node",
         [node, INTEROP / "node" / "driver.js", name_server],
         folder,
-        env={"NODE_PATH": str(modules), "HOME": str(folder)},
+        env={"NODE_PATH": str(modules), "HOME": str(folder), **known},
     )
 
 

@@ -27,14 +27,17 @@ REPOSITORY: Final = INTEROP.parent.parent
 BROKER_VERSION: Final = "5.3.3"
 """The Java broker that serves as reference and as judge of store directories."""
 OLD_CLIENT_VERSION: Final = "4.9.8"
+OLD_BROKER_VERSION: Final = "4.9.7"
+"""The newest broker of 4.x that Maven has."""
 NEW_VERSION: Final = "5.5.0"
 """The newest release that Maven has with everything it needs."""
 GRPC_CLIENT_VERSION: Final = "5.2.0"
 """The newest gRPC client; its releases are numbered on their own."""
 PROFILES: Final = {
-    BROKER_VERSION: "remoting,broker",
+    BROKER_VERSION: "remoting,broker,proxy,tools",
     OLD_CLIENT_VERSION: "remoting,acl,tools",
-    NEW_VERSION: "remoting,broker,examples",
+    OLD_BROKER_VERSION: "remoting,acl,broker,tools",
+    NEW_VERSION: "remoting,broker,proxy,tools,examples",
     GRPC_CLIENT_VERSION: "grpc",
 }
 """The client and what comes with it, as profiles of the project."""
