@@ -41,6 +41,14 @@ class FrameError(ProtocolError):
     """A remoting frame is malformed; the connection that sent it cannot be used any longer."""
 
 
+class Http2Error(ProtocolError):
+    """What came breaks HTTP/2, or a bound, in a way that its connection does not survive. `code`: the error code of the GOAWAY."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class HpackError(ProtocolError):
     """A block of HTTP/2 header fields is malformed; nothing on its connection can be read any longer."""
 

@@ -16,6 +16,58 @@ larger one is refused, the connection goes on."""
 HEADER_INTEGER_BYTES_MAX: Final = 6
 """Bytes of a number in a header block, enough for 32 bits: a longer one is padded or has no use, and ends the connection."""
 
+HEADER_BLOCK_BYTES_MAX: Final = 65_536
+"""A header block as it travels: four times the list, as a string of rare characters takes almost four times its bytes in the Huffman code.
+A larger one ends the connection (ENHANCE_YOUR_CALM): it would have to be read whole to keep the table in step."""
+
+CONTINUATIONS_MAX: Final = 32
+"""CONTINUATION frames of one header block; four carry the largest. More end the connection (ENHANCE_YOUR_CALM): frames without content
+would never reach a bound in bytes."""
+
+FIELD_NAME_LISTS_CACHED: Final = 256
+"""Lists of field names whose rules were checked: one or two for each kind of call of each client release. Another one is checked anew."""
+
+# --- frames and streams ----------------------------------------------------------------------------------------------
+HTTP2_FRAME_BYTES_MAX: Final = 16_384
+"""Payload of a frame that is read: the smallest value that HTTP/2 allows, as a frame is held until it is whole. A larger one ends the
+connection (FRAME_SIZE_ERROR)."""
+
+STREAMS_PER_CONNECTION_MAX: Final = 4_096
+"""Calls of one connection at a time, 0.6 KB each: a client with a thousand queues waits with one call in each, and must still get its
+acknowledgements through. One more is refused (REFUSED_STREAM), which clients repeat."""
+
+STREAM_WINDOW_BYTES: Final = 1_048_576
+"""What a client may send in a call before we acknowledge: fills a line of 50 ms at 20 MB/s. More is reset (FLOW_CONTROL_ERROR)."""
+
+CONNECTION_WINDOW_BYTES: Final = 4_194_304
+"""The same of all calls of a connection, and so what it can make us hold beyond what was acknowledged. More ends the connection."""
+
+QUEUED_ANSWER_BYTES_MAX: Final = 67_108_864
+"""Answers of one connection that wait for the client's windows: sixteen of the largest messages. The answer that does not fit is reset
+(ENHANCE_YOUR_CALM, which clients show as RESOURCE_EXHAUSTED)."""
+
+STREAM_RESETS_MAX: Final = 5_000
+"""Resets of a connection by its client, or by us because of what it sent, between two renewals of the budget: every call of a full
+connection may be cancelled at once. One more ends the connection (ENHANCE_YOUR_CALM). A call that ends in order gives one back."""
+
+IDLE_FRAMES_MAX: Final = 20_000
+"""Frames without a request or content (PING, WINDOW_UPDATE, SETTINGS, PRIORITY, empty DATA, unknown types) between two renewals of the
+budget, a microsecond each. One more ends the connection (ENHANCE_YOUR_CALM). Clients of gRPC send one or two PINGs and WINDOW_UPDATEs for
+what they are sent, so answers give some back."""
+
+SETTINGS_FRAME_COST: Final = 100
+"""What a SETTINGS frame counts among them: it may set every answer in motion that waits. Clients send a few in a connection's life."""
+
+IDLE_FRAMES_PER_ANSWER: Final = 8
+"""Given back for a call that ended in order."""
+
+ANSWER_BYTES_PER_IDLE_FRAME: Final = 1_024
+"""Bytes of answers for which one is given back: who opens a window byte by byte gets almost nothing back."""
+
+DROPPED_STREAMS_MAX: Final = 4_096
+"""Streams that we reset and whose further frames are dropped because they were under way: as many as may be open. Of the oldest beyond it
+a frame counts as one on a closed stream, and ends the connection."""
+
 # --- calls ---------------------------------------------------------------------------------------------------------
 GRPC_MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024
 """Largest message of a call, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED. A body above 4 MiB is read and

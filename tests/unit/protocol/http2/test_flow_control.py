@@ -1,0 +1,268 @@
+"""DATA never goes beyond a window, in either direction; windows are given back, and what waits for one keeps its order."""
+
+from __future__ import annotations
+
+import pytest
+from tests.worlds.http2_frames import (
+    ANSWER,
+    TRAILERS,
+    Frame,
+    broken,
+    connected,
+    data,
+    headers,
+    output,
+    reset,
+    resets,
+    settings,
+    started,
+    window,
+)
+
+from orbitmq.protocol.http2.connection import Http2Connection
+from orbitmq.protocol.http2.events import DataReceived, StreamReset
+from orbitmq.protocol.http2.frames import END_STREAM, FIRST_WINDOW_BYTES, ErrorCode, FrameType
+from orbitmq.protocol.http2.settings import Http2Limits
+
+SMALL = Http2Limits(stream_window_bytes=65_535, connection_window_bytes=100_000)
+WIDE = 1_000_000
+
+
+def sizes(frames: list[Frame]) -> list[tuple[int, int]]:
+    """Streams and sizes of the DATA frames."""
+    return [(one.stream_id, len(one.payload)) for one in frames if one.kind is FrameType.DATA]
+
+
+def windows(connection: Http2Connection) -> list[tuple[int, int]]:
+    return [
+        (one.stream_id, int.from_bytes(one.payload, "big"))
+        for one in output(connection)
+        if one.kind is FrameType.WINDOW_UPDATE
+    ]
+
+
+# --- what the client may send --------------------------------------------------------------------------------------------
+
+
+def test_data_beyond_a_stream_window_ends_the_stream() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1))
+    for _ in range(3):
+        connection.receive_data(data(1, bytes(16_384)))
+    assert isinstance(connection.receive_data(data(1, bytes(16_383)))[0], DataReceived)
+    assert connection.receive_data(data(1, b"x")) == [StreamReset(1, ErrorCode.FLOW_CONTROL_ERROR)]
+    assert resets(connection) == [(1, ErrorCode.FLOW_CONTROL_ERROR)]
+
+
+def test_data_beyond_the_connection_window_ends_the_connection() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1) + headers(3))
+    for stream_id, size in ((1, 16_000), (3, 16_000)) * 3 + ((1, 4_000),):
+        connection.receive_data(data(stream_id, bytes(size)))
+    assert connection.unacknowledged_bytes == 100_000
+    assert broken(connection, data(3, b"x")) is ErrorCode.FLOW_CONTROL_ERROR
+
+
+def test_padding_counts_in_both_windows() -> None:
+    """254 bytes of padding, its length and one of content: 256 pieces fit but for one byte."""
+    connection = connected(SMALL)
+    connection.receive_data(headers(1))
+    for _ in range(255):
+        (event,) = connection.receive_data(data(1, b"x", padding=254))
+        assert event == DataReceived(1, b"x", 256, False)
+    assert connection.unacknowledged_bytes == 255 * 256
+    assert connection.receive_data(data(1, b"x", padding=254)) == [StreamReset(1, ErrorCode.FLOW_CONTROL_ERROR)]
+
+
+def test_acknowledged_bytes_open_the_windows_when_they_are_half_of_one() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1) + data(1, bytes(16_384)) + data(1, bytes(16_384)))
+    connection.acknowledge(1, 32_767)
+    assert windows(connection) == []
+    connection.acknowledge(1, 1)
+    assert windows(connection) == [(1, 32_768)]
+    connection.receive_data(data(1, bytes(16_384)) + data(1, bytes(1_000)))
+    connection.acknowledge(1, 17_232)
+    assert windows(connection) == [(0, 50_000)]
+    assert connection.unacknowledged_bytes == 152
+
+
+def test_a_request_that_has_ended_needs_no_window() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1) + data(1, bytes(16_384)) * 2 + data(1, bytes(16_384), end=True))
+    connection.acknowledge(1, 49_152)
+    assert windows(connection) == []
+
+
+def test_what_was_not_acknowledged_comes_back_when_the_work_ends() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1) + data(1, bytes(1_000)) + reset(1))
+    assert connection.unacknowledged_bytes == 1_000
+    connection.finished(1)
+    assert connection.unacknowledged_bytes == 0
+    connection.acknowledge(1, 1_000)
+    assert connection.unacknowledged_bytes == 0
+
+
+def test_dropped_data_opens_the_connection_window_again() -> None:
+    connection = connected(SMALL)
+    connection.receive_data(headers(1))
+    connection.reset(1, ErrorCode.CANCEL)
+    output(connection)
+    connection.receive_data(data(1, bytes(16_000), padding=0) * 4)
+    assert connection.unacknowledged_bytes == 0
+    assert windows(connection) == [(0, 64_004)]
+
+
+def test_more_than_was_given_cannot_be_acknowledged() -> None:
+    connection = connected()
+    connection.receive_data(headers(1) + data(1, b"abc"))
+    with pytest.raises(ValueError, match="3 were given"):
+        connection.acknowledge(1, 4)
+
+
+def test_held_bytes_of_many_streams_are_bounded_and_counted() -> None:
+    """Two thousand streams stop after half a message: the connection holds its window and no more."""
+    connection = connected()
+    for number in range(2_000):
+        connection.receive_data(headers(2 * number + 1) + data(2 * number + 1, bytes(2_000)))
+    assert connection.unacknowledged_bytes == 4_000_000
+    half = data(1, bytes(16_384)) * 12
+    assert broken(connection, half) is ErrorCode.FLOW_CONTROL_ERROR
+
+
+# --- what the server may send --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_cut_into_frames() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=WIDE)
+    connection.send_data(1, bytes(40_000), end=True)
+    frames = output(connection)
+    assert sizes(frames) == [(1, 16_384), (1, 16_384), (1, 7_232)]
+    assert [one.flags for one in frames] == [0, 0, END_STREAM]
+    assert connection.stream_count == 0
+
+
+def test_frames_are_as_large_as_the_client_takes_them() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=WIDE, MAX_FRAME_SIZE=50_000)
+    connection.send_data(1, bytes(40_000))
+    assert sizes(output(connection)) == [(1, 40_000)]
+
+
+def test_an_answer_waits_for_the_window_of_its_stream() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=10)
+    connection.send_headers(1, ANSWER)
+    connection.send_data(1, b"0123456789ab")
+    connection.send_data(1, b"cdef")
+    connection.send_headers(1, TRAILERS, end=True)
+    assert sizes(output(connection)) == [(1, 10)]
+    assert connection.queued_bytes == 6 + len(TRAILERS)
+    connection.receive_data(window(0, 100))
+    assert output(connection) == []
+    connection.receive_data(window(1, 1) + window(1, 2))
+    assert [one.payload for one in output(connection)] == [b"ab", b"c"]
+    connection.receive_data(window(1, 3))
+    last, trailers = output(connection)
+    assert (last.payload, trailers.payload, trailers.flags & END_STREAM) == (b"def", TRAILERS, END_STREAM)
+    assert (connection.queued_bytes, connection.stream_count) == (0, 0)
+
+
+def test_an_answer_waits_for_the_window_of_the_connection() -> None:
+    connection = started(2, INITIAL_WINDOW_SIZE=WIDE)
+    connection.send_data(1, bytes(FIRST_WINDOW_BYTES))
+    assert sizes(output(connection))[-1] == (1, 16_383)
+    connection.send_data(3, b"abc", end=True)
+    assert connection.queued_bytes == 3
+    connection.receive_data(window(0, 2))
+    assert sizes(output(connection)) == [(3, 2)]
+    connection.receive_data(window(0, 2))
+    assert sizes(output(connection)) == [(3, 1)]
+    assert connection.stream_count == 1
+
+
+def test_streams_take_turns_when_the_connection_window_opens() -> None:
+    connection = started(3, INITIAL_WINDOW_SIZE=WIDE)
+    connection.send_data(1, bytes(FIRST_WINDOW_BYTES))
+    output(connection)
+    for stream_id in (1, 3, 5):
+        connection.send_data(stream_id, bytes(40_000))
+    connection.receive_data(window(0, 16_384 * 4))
+    assert sizes(output(connection)) == [(1, 16_384), (3, 16_384), (5, 16_384), (1, 16_384)]
+    connection.receive_data(window(0, 16_384))
+    assert sizes(output(connection)) == [(3, 16_384)]
+
+
+def test_data_without_content_needs_no_window() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=0)
+    connection.send_data(1, b"", end=True)
+    assert sizes(output(connection)) == [(1, 0)]
+
+
+def test_a_smaller_setting_may_make_a_window_negative() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=100)
+    connection.send_data(1, bytes(80))
+    connection.send_data(1, b"later")
+    connection.receive_data(settings(INITIAL_WINDOW_SIZE=10))  # 80 were sent, 5 more since: -75
+    connection.send_data(1, b"rest")
+    output(connection)
+    connection.receive_data(window(1, 70))
+    assert sizes(output(connection)) == []
+    connection.receive_data(window(1, 5))
+    assert sizes(output(connection)) == []
+    connection.receive_data(window(1, 1))
+    assert sizes(output(connection)) == [(1, 1)]
+
+
+def test_a_larger_setting_lets_every_stream_go_on() -> None:
+    connection = started(2, INITIAL_WINDOW_SIZE=0)
+    connection.send_data(1, b"one", end=True)
+    connection.send_data(3, b"three", end=True)
+    assert output(connection) == []
+    connection.receive_data(settings(INITIAL_WINDOW_SIZE=4))
+    assert sizes(output(connection)) == [(1, 3), (3, 4)]
+
+
+def test_a_window_that_shrinks_before_its_turn_sends_nothing() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=0)
+    connection.send_data(1, b"waits")
+    connection.receive_data(settings(INITIAL_WINDOW_SIZE=4) + settings(INITIAL_WINDOW_SIZE=0))
+    assert sizes(output(connection)) == []
+    connection.receive_data(settings(INITIAL_WINDOW_SIZE=5))
+    assert sizes(output(connection)) == [(1, 5)]
+
+
+def test_what_waited_for_a_stream_that_is_reset_is_forgotten() -> None:
+    for end in (lambda connection: connection.receive_data(reset(1)), lambda connection: connection.reset(1, 0)):
+        connection = started(INITIAL_WINDOW_SIZE=0)
+        connection.send_data(1, b"waits", end=True)
+        end(connection)
+        assert (connection.queued_bytes, connection.stream_count) == (0, 0)
+        connection.receive_data(settings(INITIAL_WINDOW_SIZE=100))
+        assert sizes(output(connection)) == []
+
+
+def test_a_given_answer_that_is_reset_while_it_waits_is_told() -> None:
+    connection = started(INITIAL_WINDOW_SIZE=0)
+    connection.send_data(1, b"waits", end=True)
+    assert connection.receive_data(reset(1)) == [StreamReset(1, ErrorCode.CANCEL)]
+
+
+def test_a_request_may_end_while_its_answer_waits() -> None:
+    connection = connected(INITIAL_WINDOW_SIZE=0)
+    connection.receive_data(headers(1))
+    connection.send_data(1, b"waits", end=True)
+    connection.receive_data(data(1, b"dropped") + data(1, b"dropped", end=True) + window(1, 5))
+    assert [one.kind for one in output(connection)] == [FrameType.DATA]
+    assert connection.stream_count == 0
+
+
+def test_one_byte_too_many_that_waits_resets_its_stream() -> None:
+    """A client that opens no window keeps 64 MiB here and no more."""
+    connection = started(2, Http2Limits(queued_bytes_max=1_000), INITIAL_WINDOW_SIZE=0)
+    assert connection.send_data(1, bytes(600))
+    assert connection.send_data(3, bytes(400))
+    assert connection.queued_bytes == 1_000
+    assert not connection.send_data(3, b"x")
+    assert resets(connection) == [(3, ErrorCode.ENHANCE_YOUR_CALM)]
+    assert connection.queued_bytes == 600
+    assert connection.send_data(1, bytes(400))
