@@ -4,6 +4,7 @@ Rules of this file
 1. A body is read here as its handler reads it, so that both see the same names.
 2. A resource that the row names and the request does not is an error of the request (`Denied`), never one need less.
 3. The topic of a retry or dead-letter queue stands for its group; publishing there is consuming in that group.
+4. In topics that only the broker writes to, messages of all topics wait: who consumes from one of them needs all topics.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 from orbitmq.access.denied import Denied
 from orbitmq.access.gate import LedTo
 from orbitmq.errors import ProtocolError
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_send_forbidden
 from orbitmq.protocol.remoting.bodies import (
     BatchAckBody,
     HeartbeatData,
@@ -74,21 +75,25 @@ def needs_of(command: Command, row: RequestRow, cluster: str, led_to: LedTo | No
 
 
 def _needed(command: Command, resource: ResourceType, name: str | None, actions: frozenset[Action]) -> Needed:
-    needed = Needed(resource, name, actions)
-    if name and name[0] == "%":
-        needed = judged_as(needed)
+    needed = judged_as(Needed(resource, name, actions))
     if needed.name == "":
         raise _missing(command, needed.resource, "an empty name stands for nothing")
     return needed
 
 
 def judged_as(needed: Needed) -> Needed:
-    """What is asked of the policies: for the topic of a retry or dead-letter queue its group, whose name may be empty."""
+    """What is asked of the policies: for the topic of a retry or dead-letter queue its group, whose name may be empty; for consuming
+    from a topic that only the broker writes to all topics."""
+    name, actions = needed.name, needed.actions
+    if needed.resource is not ResourceType.TOPIC or not name:
+        return needed
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-        if needed.resource is ResourceType.TOPIC and needed.name is not None and needed.name.startswith(prefix):
+        if name.startswith(prefix):
             # `+` ends the group in the retry topics of pop consumption, and stands in no name of a group.
-            group = needed.name[len(prefix) :].partition("+")[0]
-            return Needed(ResourceType.GROUP, group, _OF_GROUP.get(needed.actions, needed.actions))
+            group = name[len(prefix) :].partition("+")[0]
+            return Needed(ResourceType.GROUP, group, _OF_GROUP.get(actions, actions))
+    if is_send_forbidden(name) and Action.SUB in actions:
+        return needed._replace(name=None)
     return needed
 
 

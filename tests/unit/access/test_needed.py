@@ -43,6 +43,26 @@ def test_a_retry_or_dead_letter_topic_stands_for_its_group(topic, group):
     assert needs(request(Code.PULL_MESSAGE, pull)) == [(GROUP, group, {"Sub"}), (GROUP, "mine", {"Sub"})]
 
 
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+        "orbitmq_sys_recurring",
+        "orbitmq_sys_quarantine",
+    ],
+)
+def test_consuming_from_a_topic_of_the_broker_needs_all_topics(topic):
+    pull = {"topic": topic, "consumerGroup": "mine"}
+    assert needs(request(Code.PULL_MESSAGE, pull)) == [(TOPIC, None, {"Sub"}), (GROUP, "mine", {"Sub"})]
+    assert needs(request(Code.POP_MESSAGE, pull)) == [(TOPIC, None, {"Sub"}), (GROUP, "mine", {"Sub"})]
+    assert needs(request(Code.QUERY_MESSAGE, {"topic": topic})) == [(TOPIC, None, {"Sub", "Get"})]
+    assert needs(request(Code.GET_TOPIC_STATS_INFO, {"topic": topic})) == [(TOPIC, topic, {"Get"})]
+
+
 @pytest.mark.parametrize("topic", ["", "%RETRY%", "%DLQ%", "%RETRY%+orders"])
 def test_a_name_that_is_empty_stands_for_nothing(topic):
     with pytest.raises(Denied, match="names no"):

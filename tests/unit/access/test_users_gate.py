@@ -101,6 +101,15 @@ def test_who_may_publish_is_asked_of_users_who_do_not_call(door: Door) -> None:
     assert Door(GateRules(CLUSTER, authorizes=False)).gate.may_publish("", peer, TOPIC)
 
 
+def test_what_is_hidden_of_one_topic_is_not_shown_while_it_waits_in_the_brokers(door: Door) -> None:
+    waiting = signed(request(RequestCode.PULL_MESSAGE, {"topic": "rmq_sys_wheel_timer", "consumerGroup": GROUP}), ANN)
+    everywhere = [Grant("Topic:*", frozenset({Action.SUB})), Grant("Group:*", frozenset({Action.SUB}))]
+    door.users.grant(ANN, *everywhere)
+    assert door.lets(waiting)
+    door.users.grant(ANN, *everywhere, Grant(f"Topic:{TOPIC}", frozenset({Action.SUB}), Decision.DENY))
+    assert "Topic:*" in (door.denial(waiting) or pytest.fail("it is shown")).remark
+
+
 # --- who calls --------------------------------------------------------------------------------------------------------
 
 
