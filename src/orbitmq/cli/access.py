@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -80,6 +81,8 @@ def explain(
     """
     if (request is None) == (action is None or resource is None):
         raise ConfigurationError("say what: ACTION and RESOURCE, or --request", remedy="orbitmq access explain --help")
+    if source:
+        _check_address(source)
 
     async def work(client: Client) -> list[_OnBroker]:
         users = await client.admin.user(user, broker=broker, cluster=cluster)
@@ -99,10 +102,20 @@ def explain(
             needs = [_asked(str(action), str(resource))]
         else:
             needs = _needs(request, {"Topic": topic, "Group": group, "Cluster": known.broker.cluster})
+        if any(need.name == "" for need in needs):
+            raise ConfigurationError("the topic is one of retries and names no group: a broker refuses that")
         rows += _judged(known, needs, source)
     show_rows(rows, columns=EXPLAIN_COLUMNS)
     if any(row["result"] == "denied" for row in rows):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_address(text: str) -> None:
+    """Entries with sources compare addresses: another text fits every one of them that denies."""
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        raise ConfigurationError(f"--from {text!r} is no address", remedy="give one, such as 10.0.0.7") from None
 
 
 def _asked(action: str, resource: str) -> Needed:
@@ -133,7 +146,7 @@ def _needs(request: str, names: Mapping[str, str | None]) -> list[Needed]:
         name = names[need.resource.value]
         if need.named_by is NamedBy.ALL:
             needs.append(Needed(need.resource, None, need.actions))
-        elif name is not None:
+        elif name:
             needs.append(judged_as(Needed(need.resource, name, need.actions)))
         elif not need.optional:
             word = need.resource.value.lower()

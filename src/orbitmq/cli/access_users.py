@@ -42,6 +42,8 @@ def list_users(
     cluster: ClusterOption = None,
 ) -> None:
     """List users, and which brokers have them. Brokers tell passwords to super users only."""
+    if passwords and chosen_output() is not Output.JSON:
+        raise typer.BadParameter("--passwords needs --json: no table shows a password")
 
     async def work(client: Client) -> Mapping[str, list[UserInfo]]:
         return await client.admin.users(part, broker=broker, cluster=cluster)

@@ -18,7 +18,10 @@ PasswordCommandOption = Annotated[
 
 
 def asked_secret(what: str, *, twice: bool = False) -> str:
-    """What the user types, unseen, or the first line of a pipe. twice: typed again, so that a slip is noticed."""
+    """What the user types, unseen, or the first line of a pipe; empty where there is neither. twice: typed again, so that a slip is
+    noticed."""
+    if sys.stdin is None:  # closed by who started the command
+        return ""
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=True, confirmation_prompt=twice, err=True))
     return sys.stdin.readline().strip()

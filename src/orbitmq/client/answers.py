@@ -17,7 +17,7 @@ REMEDIES: Final[dict[int, str]] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have that feature; check its version",
     ResponseCode.MESSAGE_ILLEGAL: "the broker refuses this message; its remark says why",
     ResponseCode.SERVICE_NOT_AVAILABLE: "the broker cannot write: disk full, failed flush, shutting down, or a slave",
-    ResponseCode.NO_PERMISSION: "the topic, group or broker does not permit this; check its permissions",
+    ResponseCode.NO_PERMISSION: "the remark says what does not permit it: the topic, the group, the broker, or what the user may do",
     ResponseCode.TOPIC_NOT_EXIST: "create the topic first: orbitmq topic create NAME",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group first: orbitmq group create NAME",
     ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected to this broker",

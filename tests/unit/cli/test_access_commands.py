@@ -78,6 +78,8 @@ def test_users_are_listed_without_passwords(orbitmq: Run, cluster: ScriptedServe
     }
     told = orbitmq("access", "user", "list", "--passwords", "-n", cluster.address, "--json").out
     assert json.loads(told)[0]["password"] == SECRET
+    shown = orbitmq("access", "user", "list", "--passwords", "-n", cluster.address)
+    assert (shown.code, SECRET in shown.out + shown.err, "--json" in shown.err) == (2, False, True)
     cluster.on(RequestCode.AUTH_GET_USER)
     assert orbitmq("access", "user", "show", "bob", "-n", cluster.address).code == 5
 
@@ -97,8 +99,10 @@ def test_a_password_comes_from_a_pipe_a_file_or_a_command(
     for fields, body in created:
         assert fields["username"] == "bob"
         assert json.loads(body) == {"username": "bob", "password": SECRET, "userType": "Super"}
-    empty = orbitmq("access", "user", "create", "bob", "-n", cluster.address)
-    assert (empty.code, "the password is empty" in empty.err) == (2, True)
+    for nothing in (io.StringIO(), None):
+        monkeypatch.setattr("sys.stdin", nothing)
+        empty = orbitmq("access", "user", "create", "bob", "-n", cluster.address)
+        assert (empty.code, "the password is empty" in empty.err) == (2, True)
 
 
 def test_only_what_is_given_of_a_user_changes(orbitmq: Run, cluster: ScriptedServer) -> None:
@@ -189,6 +193,22 @@ def test_explain_a_request(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert [(row["needs"], row["result"]) for row in rows] == [("Sub Group:shop", "allowed")]
     missing = orbitmq("access", "explain", "alice", "--request", "11", "-n", cluster.address)
     assert (missing.code, "--topic" in missing.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--request", "10", "-t", ""),
+        ("--request", "10", "-t", "%RETRY%"),
+        ("Pub", "Topic:%RETRY%"),
+        ("Pub", "Topic:a", "--from", "10.0.0.0/8"),
+        ("Pub", "Topic:a", "--from", "somewhere"),
+    ],
+)
+def test_what_no_request_can_be_like_is_not_explained(
+    orbitmq: Run, cluster: ScriptedServer, words: tuple[str, ...]
+) -> None:
+    assert orbitmq("access", "explain", "alice", *words, "-b", "broker-a", "-n", cluster.address).code == 2
 
 
 def test_users_decide_before_policies(orbitmq: Run, cluster: ScriptedServer) -> None:
