@@ -33,14 +33,18 @@ from orbitmq.protocol.remoting.bodies import PolicyEntryInfo
 from orbitmq.protocol.remoting.codes import ResponseCode
 
 
-class _SavedUser(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A user with its policies as the file has it."""
+class _SavedEntry(PolicyEntryInfo, forbid_unknown_fields=True):
+    """An entry as the file has it."""
+
+
+class _SavedUser(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A user with its policies as the file has it. A member that is not known here may be what keeps somebody out: it is refused."""
 
     password: str
     user_type: UserType
     user_status: UserStatus
-    custom: list[PolicyEntryInfo] = []
-    default: list[PolicyEntryInfo] = []
+    custom: list[_SavedEntry] = []
+    default: list[_SavedEntry] = []
 
 
 class _Known:
@@ -310,8 +314,13 @@ def _without_values(error: str) -> str:
 
 
 def _saved_text(user: User, acl: Acl) -> bytes:
-    custom, default = list(map(entry_info, acl.custom)), list(map(entry_info, acl.default))
+    custom, default = list(map(_saved_entry, acl.custom)), list(map(_saved_entry, acl.default))
     return msgspec.json.encode(_SavedUser(user.password, user.type, user.status, custom, default))
+
+
+def _saved_entry(entry: Entry) -> _SavedEntry:
+    info = entry_info(entry)
+    return _SavedEntry(info.resource, info.actions, info.source_ips, info.decision)
 
 
 def _loaded(name: str, saved: _SavedUser) -> _Known:
@@ -320,5 +329,5 @@ def _loaded(name: str, saved: _SavedUser) -> _Known:
     return _Known(user, Acl(name, tuple(map(_loaded_entry, saved.custom)), tuple(map(_loaded_entry, saved.default))))
 
 
-def _loaded_entry(saved: PolicyEntryInfo) -> Entry:
+def _loaded_entry(saved: _SavedEntry) -> Entry:
     return read_entry(saved.resource or "", saved.actions, saved.source_ips or (), saved.decision)

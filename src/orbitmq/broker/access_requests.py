@@ -28,7 +28,7 @@ from orbitmq.broker.table_saving import TableSaving
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.access import POLICY_ENTRIES_LISTED_MAX
+from orbitmq.limits.access import LISTED_BYTES_MAX, POLICY_ENTRIES_LISTED_MAX
 from orbitmq.protocol.remoting.bodies import AclInfo
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -181,8 +181,16 @@ def _read(read: Callable[[], _Read]) -> _Read:
 
 
 def _list(infos: Iterable[JsonBody]) -> bytes:
-    """A body, or none where there is nothing to tell."""
-    encoded = [msgspec.Raw(info.encode()) for info in infos]
+    """A body, or none where there is nothing to tell. `Denied` where it would be too long for a frame."""
+    encoded, size = [], 0
+    for info in infos:
+        encoded.append(msgspec.Raw(info.encode()))
+        size += len(encoded[-1]) + 1
+        if size > LISTED_BYTES_MAX:
+            raise Denied(
+                ResponseCode.SYSTEM_ERROR,
+                f"the list has more than {LISTED_BYTES_MAX} bytes, which no answer holds: ask for fewer with a filter",
+            )
     return msgspec.json.encode(encoded) if encoded else b""
 
 

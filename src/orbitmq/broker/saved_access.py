@@ -92,7 +92,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
         raise ValueError("it is no JSON object") from None  # the text about JSON quotes it
 
 
-class _AccessDocument(msgspec.Struct, rename="camel"):
+class _AccessDocument(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     data_version: DataVersion
     users: dict[str, object]
 
@@ -117,7 +117,7 @@ class SavedAccess(SavedTable):
             except ValueError as error:
                 raise StoreDamagedError(
                     f"{ACCESS_FILE} has something that is no user: {error}",
-                    remedy="repair it, or restore it from a backup",
+                    remedy="repair it, restore it from a backup, or start the version that wrote it",
                 ) from error
             self.version = saved.data_version
         created = [user for user in initial if self.table.create_at_start(user)]

@@ -22,6 +22,10 @@ POLICY_ENTRIES_MAX: Final = 200_000
 POLICY_ENTRIES_LISTED_MAX: Final = 50_000
 """Entries in one answer: 6 MB, of the 16 MB that a frame may have. Making it holds everybody up for a fifth of a second."""
 
+LISTED_BYTES_MAX: Final = 15_728_640
+"""Bytes of one list of users or policies, of the 16 MB that a frame may have: long names and many addresses fill it before the entries
+are as many as above."""
+
 KEY_FILE_BYTES_MAX: Final = 65_536
 """Bytes of the file whose keys encrypt the table; one key is a line of 45."""
 

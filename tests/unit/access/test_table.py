@@ -235,6 +235,11 @@ def test_what_is_being_saved_is_not_what_changes_meanwhile(table: AccessTable) -
             "password": "p", "userType": "Normal", "userStatus": "enable",
             "custom": [{"resource": "Shelf:a", "actions": ["Pub"], "decision": "Allow"}],
         },
+        {"password": "p", "userType": "Normal", "userStatus": "enable", "until": "tomorrow"},
+        {
+            "password": "p", "userType": "Normal", "userStatus": "enable",
+            "custom": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow", "until": "tomorrow"}],
+        },
     ],
 )  # fmt: skip
 def test_a_file_with_something_else_in_it_is_refused_whole(table: AccessTable, saved: dict[str, object]) -> None:

@@ -192,6 +192,9 @@ def test_a_list_that_no_frame_holds_is_refused(access: AccessRig, monkeypatch: p
     assert access.ask(RequestCode.AUTH_LIST_ACL, {}).body == b""
     access.ask(RequestCode.AUTH_CREATE_ACL, {"subject": "User:clerk"}, GOOD)
     assert "with a filter" in access.refused(RequestCode.AUTH_LIST_ACL, {}).remark
+    monkeypatch.setattr("orbitmq.broker.access_requests.LISTED_BYTES_MAX", 100)
+    assert "with a filter" in access.refused(RequestCode.AUTH_LIST_USER, {}).remark
+    assert access.ask(RequestCode.AUTH_LIST_USER, {"filter": "clerk"}).body
 
 
 def test_each_change_is_a_line_of_the_audit_log(access: AccessRig, caplog: pytest.LogCaptureFixture) -> None:
