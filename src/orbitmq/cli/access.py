@@ -81,8 +81,6 @@ def explain(
     """
     if (request is None) == (action is None or resource is None):
         raise ConfigurationError("say what: ACTION and RESOURCE, or --request", remedy="orbitmq access explain --help")
-    if source:
-        _check_address(source)
 
     async def work(client: Client) -> list[_OnBroker]:
         users = await client.admin.user(user, broker=broker, cluster=cluster)
@@ -102,8 +100,6 @@ def explain(
             needs = [_asked(str(action), str(resource))]
         else:
             needs = _needs(request, {"Topic": topic, "Group": group, "Cluster": known.broker.cluster})
-        if any(need.name == "" for need in needs):
-            raise ConfigurationError("the topic is one of retries and names no group: a broker refuses that")
         rows += _judged(known, needs, source)
     show_rows(rows, columns=EXPLAIN_COLUMNS)
     if any(row["result"] == "denied" for row in rows):
@@ -111,15 +107,15 @@ def explain(
 
 
 def _check_address(text: str) -> None:
-    """Entries with sources compare addresses: another text fits every one of them that denies."""
+    """Entries with sources compare addresses: another text fits every one of them that denies. Empty: none is given."""
     try:
-        ipaddress.ip_address(text.partition("%")[0])
+        ipaddress.ip_address(text.partition("%")[0] or "::")
     except ValueError:
         raise ConfigurationError(f"--from {text!r} is no address", remedy="give one, such as 10.0.0.7") from None
 
 
 def _asked(action: str, resource: str) -> Needed:
-    from orbitmq.access.needed import Needed, judged_as
+    from orbitmq.access.needed import Needed
     from orbitmq.access.policies import Match, read_actions, read_resource
 
     try:
@@ -128,12 +124,22 @@ def _asked(action: str, resource: str) -> Needed:
         raise ConfigurationError(str(error)) from None
     if pattern.type is None or pattern.match is Match.PREFIX:
         raise ConfigurationError(f"{resource!r} is no single resource", remedy=f"write one of {RESOURCE_HELP}")
-    return judged_as(Needed(pattern.type, None if pattern.match is Match.ALL else pattern.name, actions))
+    return _need(Needed(pattern.type, None if pattern.match is Match.ALL else pattern.name, actions))
+
+
+def _need(needed: Needed) -> Needed:
+    """What a broker asks about."""
+    from orbitmq.access.needed import judged_as
+
+    asked = judged_as(needed)
+    if asked.name == "":
+        raise ConfigurationError(f"{needed.name} is a topic of no group: a broker refuses that")
+    return asked
 
 
 def _needs(request: str, names: Mapping[str, str | None]) -> list[Needed]:
     """What a request needs that names these."""
-    from orbitmq.access.needed import Needed, judged_as
+    from orbitmq.access.needed import Needed
     from orbitmq.protocol.remoting.codes import RequestCode
     from orbitmq.protocol.remoting.requests import REQUESTS, NamedBy
 
@@ -147,7 +153,7 @@ def _needs(request: str, names: Mapping[str, str | None]) -> list[Needed]:
         if need.named_by is NamedBy.ALL:
             needs.append(Needed(need.resource, None, need.actions))
         elif name:
-            needs.append(judged_as(Needed(need.resource, name, need.actions)))
+            needs.append(_need(Needed(need.resource, name, need.actions)))
         elif not need.optional:
             word = need.resource.value.lower()
             raise ConfigurationError(f"{code.name} is about a {word}", remedy=f"name it with --{word}")
@@ -159,6 +165,8 @@ def _judged(known: _OnBroker, needs: list[Needed], source: str) -> list[dict[str
     from orbitmq.access.evaluation import Permissions
     from orbitmq.access.policies import Acl
     from orbitmq.access.policy_bodies import entry_text, read_policies
+
+    _check_address(source)
 
     def row(needs: str, is_allowed: bool, because: str, entry: str | None = None) -> dict[str, Any]:
         result = "allowed" if is_allowed else "denied"
