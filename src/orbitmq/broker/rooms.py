@@ -25,7 +25,7 @@ from orbitmq.broker.recurring.requests import RecurringProcessor
 from orbitmq.broker.recurring.run_sending import BrokerRuns
 from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.room import Room
-from orbitmq.broker.send_back import SendBackProcessor
+from orbitmq.broker.send_back import SendBackRequests, SendBacks
 from orbitmq.broker.send_requests import SendRequests
 from orbitmq.broker.sends import Sends
 from orbitmq.broker.timers.finding import TimerFinder
@@ -44,13 +44,14 @@ class BrokerRooms:
         self.timers: Final = None if derived.timers is None else TimerService(core, self.admission, derived)
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = Sends(core, self.admission, _repeats(core, self.admission, finder))
+        self.send_backs: Final = SendBacks(core, self.admission)
         self.pulls: Final = PullProcessor(core)
         self.pops: Final = Pops(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls, offsets_gone=self.pops.forget_gone)
         self.all: Final[list[Room]] = [
             SendRequests(core, self.admission, self.sends),
-            SendBackProcessor(core, self.admission),
+            SendBackRequests(core, self.send_backs),
             ReplyProcessor(core, self.admission),
             self.pulls,
             self.pops,

@@ -1,4 +1,4 @@
-"""Sending back: a consumer returns a message it could not process (request 36).
+"""Sending back: a consumer returns a message it could not process. Remoting asks for it by request 36.
 
 The message is stored again, in the retry topic of its group and by way of a delay level, or in the group's dead-letter
 topic when its attempts are used up.
@@ -7,13 +7,15 @@ Rules of this file
 1. The original is read from the commit log; the copy keeps its body, flags, times and addresses.
 2. RETRY_TOPIC and ORIGIN_MESSAGE_ID name the first topic and the first record; later rounds keep them.
 3. The answer waits for the write, not for the flush (WAIT=false): the original is still there.
+4. `SendBacks` decides and knows no protocol; `SendBackRequests` reads the request and writes the answer.
 
 Source: RocketMQ broker, send-back and dead letters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import MAX_RECONSUME_TIMES_SINCE, Admission, broker_not_writable
@@ -28,7 +30,6 @@ from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
-from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -40,7 +41,19 @@ FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry when the consumer leaves the choice to the broker; each further one is a level higher."""
 
 
-class SendBackProcessor(Room):
+class SendBack(NamedTuple):
+    """A message that a group gives back."""
+
+    group: str
+    physical_offset: int
+    level: int
+    """The delay level to wait for; 0 leaves it to the broker, below 0 the message is a dead letter at once."""
+    attempts_max: int | None = None
+    """After so many attempts it is a dead letter; None: as many as the group says."""
+    unit_mode: bool = False
+
+
+class SendBacks:
     def __init__(self, core: BrokerCore, admission: Admission) -> None:
         self._settings = core.settings
         self._topics = core.topics
@@ -52,33 +65,31 @@ class SendBackProcessor(Room):
         self._unwritable = core.unwritable
         self._random_below = core.facilities.random_below
 
-    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+    def send_back(self, wish: SendBack, told: Callable[[PutStatus], None] | None) -> bool:
+        """Store the message once more. `told` hears once what became of the copy; False: the group keeps none, and nobody hears anything.
 
-    def led_to(self) -> Mapping[RequestCode, LedTo]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: lambda command: topics_at(self._store, _place(command))}
-
-    def send_back(self, command: Command, peer: Peer) -> Command | None:
-        group_name = command.text("group")
-        group = self._groups.get(group_name)
+        Raises `Refusal`.
+        """
+        group = self._groups.get(wish.group)
         if group is None:
-            raise group_missing(group_name)
+            raise group_missing(wish.group)
         if not self._settings.broker_permission & WRITE:
             raise broker_not_writable(self._settings)
         if group.retry_queue_nums <= 0:
-            return response(command, ResponseCode.SUCCESS)
-        retry = self._topics.ensure_retry(group_name, group.retry_queue_nums, unit=command.boolean("unitMode"))
+            return False
+        retry = self._topics.ensure_retry(wish.group, group.retry_queue_nums, unit=wish.unit_mode)
         if not retry.perm & WRITE:
             raise Refusal(
                 ResponseCode.NO_PERMISSION,
                 f"the retry topic {retry.topic_name!r} takes no messages (perm={retry.perm})",
             )
-        record = self._original(_place(command))
+        record = self._original(wish.physical_offset)
         values = _properties_of_copy(record)
-        level, dead = command.int32("delayLevel"), False
+        level, dead = wish.level, False
         topic, queue_id = retry.topic_name, self._random_below(max(1, retry.write_queue_nums))
-        if level < 0 or record.reconsume_times >= _attempts_max(group, command):
-            topic, queue_id, level = self._topics.ensure_dead_letter(group_name).topic_name, 0, 0
+        attempts_max = group.retry_max_times if wish.attempts_max is None else wish.attempts_max
+        if level < 0 or record.reconsume_times >= attempts_max:
+            topic, queue_id, level = self._topics.ensure_dead_letter(wish.group).topic_name, 0, 0
             dead = True
         elif level == 0:
             level = FIRST_RETRY_LEVEL + record.reconsume_times
@@ -86,21 +97,10 @@ class SendBackProcessor(Room):
         appended = self._append_copy(record, topic, queue_id, values)
         now_ns = self._clock.monotonic_ns()
         self._statistics.stored(topic, 1, appended.size)
-        self._statistics.returned(values[Property.RETRY_TOPIC], group_name, now_ns, dead=dead)
-        if command.is_oneway:
-            return None
-        answer = response(command, ResponseCode.SUCCESS)
-
-        def stored(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
-                peer.send(answer)
-            else:
-                peer.send(
-                    response(answer, ResponseCode.SYSTEM_ERROR, f"storing the message again failed: {status.name}")
-                )
-
-        self._store.wait_durable(appended.end_offset, False, stored)
-        return None
+        self._statistics.returned(values[Property.RETRY_TOPIC], wish.group, now_ns, dead=dead)
+        if told is not None:
+            self._store.wait_durable(appended.end_offset, False, told)
+        return True
 
     def _append_copy(self, record: Record, topic: str, queue_id: int, values: dict[str, str]) -> Appended:
         """Store a message once more, for one attempt more. Raises Refusal."""
@@ -136,6 +136,38 @@ class SendBackProcessor(Room):
         return decode_record(data)
 
 
+class SendBackRequests(Room):
+    def __init__(self, core: BrokerCore, send_backs: SendBacks) -> None:
+        self._store = core.store
+        self._send_backs = send_backs
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: lambda command: topics_at(self._store, _place(command))}
+
+    def send_back(self, command: Command, peer: Peer) -> Command | None:
+        answer = response(command, ResponseCode.SUCCESS)
+
+        def stored(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK:
+                answer.code, answer.remark = (
+                    ResponseCode.SYSTEM_ERROR,
+                    f"storing the message again failed: {status.name}",
+                )
+            peer.send(answer)
+
+        wish = SendBack(
+            command.text("group"),
+            _place(command),
+            command.int32("delayLevel"),
+            command.optional_integer("maxReconsumeTimes") if command.version >= MAX_RECONSUME_TIMES_SINCE else None,
+            command.boolean("unitMode"),
+        )
+        return None if self._send_backs.send_back(wish, None if command.is_oneway else stored) else answer
+
+
 def _place(command: Command) -> int:
     """Log position of the message that is sent back."""
     return command.integer("offset", -1)
@@ -150,10 +182,3 @@ def _properties_of_copy(record: Record) -> dict[str, str]:
     # What a former round through a delay level left behind; this round sets its own.
     values.pop(Property.DUE_MS, None)
     return without_identity(values)  # the copy is no repeat of the first send
-
-
-def _attempts_max(group: SubscriptionGroupConfig, command: Command) -> int:
-    limit = command.optional_integer("maxReconsumeTimes")
-    if limit is not None and command.version >= MAX_RECONSUME_TIMES_SINCE:
-        return limit
-    return group.retry_max_times
