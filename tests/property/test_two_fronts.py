@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.conftest import SMALL_STORE, ListPeer
 from tests.unit.broker.pop.conftest import PopRig
 
-from orbitmq.broker.message_types import MESSAGE_TYPE, MessageType
+from orbitmq.broker.message_types import MESSAGE_TYPE, MessageType, WrongTypeRefusal
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.broker.sending import Origin, Placement, Sending, StoredSend
@@ -47,17 +48,17 @@ class Entry(NamedTuple):
 class Front:
     """A front end and its broker."""
 
-    def __init__(self, root: Path) -> None:
-        self.rig = PopRig(root, BrokerSettings(enforce_message_type=True), SMALL_STORE)
+    def __init__(self, root: Path, *, enforce_message_type: bool = True) -> None:
+        self.rig = PopRig(
+            root, BrokerSettings(enforce_message_type=enforce_message_type, enable_mixed_message_type=True), SMALL_STORE
+        )
         self.peer = ListPeer(self.rig.clock)
         self.origin = Origin(self.peer.host, OUR_VERSION)
         keys = (f"made here {number}" for number in range(1 << 30))
         self.rig.broker.rooms.admission.next_unique_key = lambda: next(keys)
         for name, taken in TYPES.items():
-            attributes = {} if taken is None else {MESSAGE_TYPE: taken.value}
-            self.rig.broker.topics.put(
-                TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=2, attributes=attributes), {}
-            )
+            changes = {} if taken is None else {f"+{MESSAGE_TYPE}": taken.value}
+            self.rig.broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=2), changes)
 
     def send(self, sending: Sending) -> Entry:
         raise NotImplementedError
@@ -244,6 +245,21 @@ def test_a_send_that_waited_too_long_is_refused_by_every_front(front):
     assert refusal is not None
     assert refusal.code == ResponseCode.SYSTEM_BUSY
     assert front.rig.store.log.end == 0
+
+
+@pytest.mark.parametrize(("topic", "is_taken"), [("T", True), ("D", False), ("M", True)])
+def test_a_sender_that_knows_types_is_held_to_them_where_they_are_not_enforced(tmp_path, topic, is_taken):
+    front = Other(tmp_path, enforce_message_type=False)
+    try:
+        sending = msgspec.structs.replace(once("k"), topic=topic)
+        for _ in range(2):  # the first teaches admission about the topic
+            assert front.send(sending).code == ResponseCode.SUCCESS
+        front.origin = Origin(front.peer.host, OUR_VERSION, knows_types=True)
+        refusal = front.rig.broker.rooms.sends.send(sending, front.origin, front.rig.clock.monotonic_ns(), None)
+        assert (refusal is None) is is_taken
+        assert refusal is None or isinstance(refusal, WrongTypeRefusal)
+    finally:
+        front.rig.close()
 
 
 def test_a_write_that_fails_is_told_as_a_refusal_and_its_repeat_is_stored(front, monkeypatch):

@@ -172,7 +172,8 @@ class Admission:
 
     def _admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement:
         topic, queue_id, config = sending.topic, sending.queue_id, None
-        queues = self._queues.get(topic, 0) if self._version is self._topics.version else 0
+        is_learnt = self._version is self._topics.version and not origin.knows_types
+        queues = self._queues.get(topic, 0) if is_learnt else 0
         if not 0 <= queue_id < queues:
             config = self.topic_of(sending, now_ms)
             queue_id = self.queue_of(config, queue_id)
@@ -201,7 +202,7 @@ class Admission:
                 config = self.topic_of(sending, now_ms)
             elif not is_retry:
                 check_attributes(config, facts.values)
-                self.check_type(config, facts)
+                self.check_type(config, facts, origin)
             sys_flag = self._check_unusual(sending, config, topic, facts, host)
             is_half = facts.is_half
         elif marks:
@@ -406,10 +407,11 @@ class Admission:
             sys_flag |= MULTI_TAGS
         return sys_flag
 
-    def check_type(self, config: TopicConfig, facts: SendFacts) -> None:
-        """Raises `Refusal` for a message of a type that its topic does not take, where types are enforced."""
-        if self._settings.enforce_message_type:
-            check_type(config.topic_name, config.attributes, facts.message_type)
+    def check_type(self, config: TopicConfig, facts: SendFacts, origin: Origin) -> None:
+        """Raises `WrongTypeRefusal` for a message of a type that its topic does not take, where types are enforced or known."""
+        if self._settings.enforce_message_type or origin.knows_types:
+            why = "its sender knows types" if origin.knows_types else "of enforceMessageType=true"
+            check_type(config.topic_name, config.attributes, facts.message_type, why)
 
     def is_half(self, sys_flag: int, values: dict[str, str]) -> bool:
         """Whether a message is sent as half of a transaction. Raises `Refusal` where that is switched off or not served."""

@@ -88,7 +88,7 @@ class BatchAdmission:
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         parts = [_part(row, shared) for row in rows]
         for facts in parts:
-            admission.check_type(config, facts)
+            admission.check_type(config, facts, origin)
         times = self._times_of(parts, now_ms, may_differ)
         read = SendReader(topic).read
         messages: list[NewMessage] = []

@@ -4,7 +4,7 @@ Rules of this file
 1. A message has exactly one type, whatever it asks for: the first of the list that fits.
 2. A topic takes the type that its attribute `message.type` names, NORMAL when it names none; MIXED takes all. Retry and dead-letter
    topics take what failed elsewhere.
-3. The types are checked where the setting `enforceMessageType` says so. RocketMQ leaves that to its proxy.
+3. The types are checked where the setting `enforceMessageType` says so, or the sender knows types. RocketMQ leaves that to its proxy.
 
 Source: RocketMQ 5.5, types of topics and of messages.
 """
@@ -52,15 +52,19 @@ def taken_type(attributes: Mapping[str, str]) -> str:
     return attributes.get(MESSAGE_TYPE, MessageType.NORMAL)
 
 
-def check_type(topic: str, attributes: Mapping[str, str], sent: MessageType) -> None:
-    """Raises `Refusal` for a message of a type that the topic does not take."""
+class WrongTypeRefusal(Refusal):
+    """The refusal of a message whose type is not that of its topic: front ends may have a code of their own for it."""
+
+
+def check_type(topic: str, attributes: Mapping[str, str], sent: MessageType, why: str) -> None:
+    """Raises `WrongTypeRefusal` for a message of a type that the topic does not take. `why` types are checked ends a sentence."""
     taken = taken_type(attributes)
     if taken in (sent, MessageType.MIXED) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return
-    raise Refusal(
+    raise WrongTypeRefusal(
         ResponseCode.MESSAGE_ILLEGAL,
         f"topic {topic!r} takes messages of type {taken} ({MESSAGE_TYPE}); this one is of type {sent}, because it {ASKS[sent]}: "
-        f"send it to a topic of type {sent}, or change the attribute. The broker checks types because of enforceMessageType=true",
+        f"send it to a topic of type {sent}, or change the attribute. The broker checks types because {why}",
     )
 
 

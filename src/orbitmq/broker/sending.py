@@ -19,6 +19,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
     host: bytes
     version: int
+    knows_types: bool = False
+    """Its messages are of the type that their topic takes, whether the broker enforces types or not."""
 
 
 class Sending(msgspec.Struct, gc=False):
