@@ -32,8 +32,8 @@ from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.transactions import checks as checks_module
+from orbitmq.broker.transactions import ending as ending_module
 from orbitmq.broker.transactions import op_progress as op_progress_module
-from orbitmq.broker.transactions import requests as requests_module
 from orbitmq.broker.transactions import transactions as transactions_module
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.op_records import decision_record
@@ -285,14 +285,14 @@ def test_they_agree_where_the_mark_has_no_room_for_a_list(monkeypatch: pytest.Mo
 
 
 def test_an_op_record_that_is_durable_before_its_commit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = requests_module.TransactionProcessor._commit
+    whole = ending_module.TransactionEndings._commit
 
     def too_late(self: Any, known: Transaction) -> int:
         decision_record([place.queue_offset for place in known.places], Ending.COMMITTED, self._core)
         self._store.commit()
         return whole(self, known)
 
-    monkeypatch.setattr(requests_module.TransactionProcessor, "_commit", too_late)
+    monkeypatch.setattr(ending_module.TransactionEndings, "_commit", too_late)
     assert any(problems(range(300)))
 
 

@@ -65,37 +65,47 @@ def is_in_queue(store: MessageStore, record: Record, physical_offset: int) -> bo
 
 
 def first_topic(command: Command) -> list[str]:
-    """The topic whose messages an acknowledgement of a pop is about. A message that came back is named by the retry topic of its group and
-    topic, which stands for both; what is in flight there is the group's own."""
-    topic, group = command.text("topic"), command.text("consumerGroup")
+    """The topic whose messages an acknowledgement of a pop is about."""
+    return [topic_of_popped(command.text("topic"), command.text("consumerGroup"))]
+
+
+def topic_of_popped(topic: str, group: str) -> str:
+    """The topic that a popped message belongs to. One that came back is named by the retry topic of its group and topic, which stands for
+    both; what is in flight there is the group's own."""
     for source in RETRY_SOURCES:
         beginning = pop_retry_topic(group, "", source)
         if topic.startswith(beginning):
-            return [topic.removeprefix(beginning)]
-    return [topic]
+            return topic.removeprefix(beginning)
+    return topic
 
 
 def topics_of_send(command: Command) -> Sequence[str | None]:
+    """As `topics_sent_to`, of a request that sends. Cost: 0.4 us where nothing is said."""
+    fields, is_long = command.fields, command.code in LONG_NAMES
+    is_batch = fields.get("batch" if is_long else "m", "false") != "false"
+    batch = bytes(command.body) if is_batch else None
+    return topics_sent_to(
+        fields.get("topic" if is_long else "b", ""), fields.get("properties" if is_long else "i", ""), batch
+    )
+
+
+def topics_sent_to(topic: str, properties: str, batch: bytes | None) -> Sequence[str | None]:
     """The topics that a send leads to beside its own; None stands for all.
 
     That of the timer message that it cancels by its key, as clients of RocketMQ do: all where the key names none. And all where it is
-    sent in another topic's scope (`names_other_topic`), for it may end that scope's epoch.
+    sent in another topic's scope (`names_other_topic`), for it may end that scope's epoch. `batch` is the body of a batch.
 
-    Raises nothing. Cost: 0.4 us where nothing of that is said; for a batch that says a scope, 1 us for each message.
+    Raises nothing. Cost: 0.2 us where nothing of that is said; for a batch that says a scope, 1 us for each message.
     """
-    fields, is_long = command.fields, command.code in LONG_NAMES
-    text = fields.get("properties" if is_long else "i", "")
-    is_batch = fields.get("batch" if is_long else "m", "false") != "false"
-    if not is_batch and "@" not in text and Property.TIMER_DEL_UNIQKEY not in text:
+    if batch is None and "@" not in properties and Property.TIMER_DEL_UNIQKEY not in properties:
         return ()
     found: list[str | None] = []
-    if Property.TIMER_DEL_UNIQKEY in text:
-        key = decode_properties(text).get(Property.TIMER_DEL_UNIQKEY)
+    if Property.TIMER_DEL_UNIQKEY in properties:
+        key = decode_properties(properties).get(Property.TIMER_DEL_UNIQKEY)
         if key is not None:
-            topic, plus, _ = key.partition("+")  # no topic has it in its name
-            found.append(topic if plus else None)
-    topic = fields.get("topic" if is_long else "b", "")
-    if any(names_other_topic(scope, topic) for scope in _scopes(text, bytes(command.body) if is_batch else b"")):
+            cancelled, plus, _ = key.partition("+")  # no topic has it in its name
+            found.append(cancelled if plus else None)
+    if any(names_other_topic(scope, topic) for scope in _scopes(properties, batch or b"")):
         found.append(None)
     return found
 

@@ -19,7 +19,7 @@ class TransactionMetrics:
         self._room = room
 
     def __call__(self) -> Iterator[Family]:
-        figures, checks = self._room.figures, self._room.checks
+        figures, checks = self._room.endings.figures, self._room.checks
         waiting = Counter(known.topic for known in self._transactions.undecided)
         yield by_label(catalogue.HALF_MESSAGES, waiting.items())
         yield by_label(catalogue.COMMIT_MESSAGES, figures.committed.items())

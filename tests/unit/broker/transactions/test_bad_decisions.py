@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
 
-from orbitmq.broker.transactions import requests
+from orbitmq.broker.transactions import ending
+from orbitmq.broker.transactions.ending import Decision
 from orbitmq.protocol.names import HALF_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
@@ -92,14 +93,14 @@ def test_only_what_names_a_half_message_decides_it(tx: TransactionRig, seed: int
 
 @pytest.mark.parametrize("planted", ["any group decides", "any offset decides"])
 def test_planted_bugs_are_caught(tx: TransactionRig, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
-    sound = requests._check_same
+    sound = ending._check_same
 
-    def lax(command: Command, group: str, unique_key: str, queue_offset: int) -> None:
+    def lax(decision: Decision, group: str, unique_key: str, queue_offset: int) -> None:
         if planted == "any group decides":
-            sound(command, command.text("producerGroup"), unique_key, queue_offset)
+            sound(decision, decision.group, unique_key, queue_offset)
         else:
-            sound(command, group, unique_key, command.integer("tranStateTableOffset", -1))
+            sound(decision, group, unique_key, decision.queue_offset)
 
-    monkeypatch.setattr(requests, "_check_same", lax)
+    monkeypatch.setattr(ending, "_check_same", lax)
     with pytest.raises(AssertionError):
         decide_at_random(tx, 1)

@@ -102,7 +102,7 @@ def test_a_decision_is_known_before_its_op_record_is_written(
     tx: TransactionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = tx.half()
-    monkeypatch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+    monkeypatch.setattr("orbitmq.broker.transactions.ending.decision_record", lambda *_: None)
     assert tx.ended(sent, COMMIT) == OK
     assert (len(tx.transactions.undecided.unnamed), tx.ops()) == (1, [])
     assert tx.ended(sent, COMMIT) == OK
@@ -115,7 +115,7 @@ def test_what_ended_without_an_op_record_has_ended_where_the_queues_are_read(
     monkeypatch.setattr("orbitmq.broker.transactions.transactions.MARKED_UNDECIDED_MAX", 0)
     waiting, sent = tx.half(), tx.half()
     with monkeypatch.context() as patch:
-        patch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+        patch.setattr("orbitmq.broker.transactions.ending.decision_record", lambda *_: None)
         assert tx.ended(sent, COMMIT) == OK
     saved, log = tx.transactions.state(), tx.store.log
     restored = Transactions(ConfigFile(OsFiles(), tx.root / "none.json"), level_due_time(DelayLevels.parse()), tx.rules)
@@ -231,7 +231,7 @@ def test_a_commit_without_its_op_record_decides_also_where_the_log_begins(
 ) -> None:
     sent = tx.half()
     with monkeypatch.context() as patch:
-        patch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+        patch.setattr("orbitmq.broker.transactions.ending.decision_record", lambda *_: None)
         assert tx.ended(sent, COMMIT) == OK
     assert (tx.undecided, tx.ops()) == (0, [])
     tx.kill()
