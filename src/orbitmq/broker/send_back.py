@@ -41,7 +41,7 @@ FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry when the consumer leaves the choice to the broker; each further one is a level higher."""
 
 
-class SendBack(NamedTuple):
+class GivenBack(NamedTuple):
     """A message that a group gives back."""
 
     group: str
@@ -65,7 +65,7 @@ class SendBacks:
         self._unwritable = core.unwritable
         self._random_below = core.facilities.random_below
 
-    def send_back(self, wish: SendBack, told: Callable[[PutStatus], None] | None) -> bool:
+    def send_back(self, wish: GivenBack, told: Callable[[PutStatus], None] | None) -> bool:
         """Store the message once more. `told` hears once what became of the copy; False: the group keeps none, and nobody hears anything.
 
         Raises `Refusal`.
@@ -158,7 +158,7 @@ class SendBackRequests(Room):
                 )
             peer.send(answer)
 
-        wish = SendBack(
+        wish = GivenBack(
             command.text("group"),
             _place(command),
             command.int32("delayLevel"),

@@ -38,7 +38,7 @@ from orbitmq.store.message import NewMessage
 COMMIT = int(TransactionType.COMMIT)
 
 
-class Decision(NamedTuple):
+class ProducerDecision(NamedTuple):
     """What a producer says about a half message, and by what it knows it."""
 
     ending: Ending
@@ -66,7 +66,7 @@ class TransactionEndings:
         self._undecided = transactions.undecided
         self._views = views
 
-    def end(self, decision: Decision, told: Callable[[PutStatus], None] | None) -> bool:
+    def end(self, decision: ProducerDecision, told: Callable[[PutStatus], None] | None) -> bool:
         """Store a decision. `told` hears once whether it is safe; False: the same was decided before, and nobody hears anything.
 
         Raises `Refusal`.
@@ -83,7 +83,7 @@ class TransactionEndings:
         self._decide(known, decision.ending, told)
         return True
 
-    def _check_immunity(self, decision: Decision, known: Transaction) -> None:
+    def _check_immunity(self, decision: ProducerDecision, known: Transaction) -> None:
         """A message that says when it may be checked is decided by checks alone once that time has passed."""
         if known.immunity_ms is None or decision.is_answer:
             return
@@ -151,7 +151,7 @@ class TransactionEndings:
         message.prepared_transaction_offset = known.place.physical_offset
         return message
 
-    def _check_repeat(self, decision: Decision) -> None:
+    def _check_repeat(self, decision: ProducerDecision) -> None:
         """Where nothing undecided is: the decision that was made has to be the same. Raises `Refusal`."""
         record = self._views.record(decision.physical_offset)
         if record is None or record.topic != HALF_TOPIC:
@@ -163,7 +163,7 @@ class TransactionEndings:
             raise _contrary(ended, decision.ending)
 
 
-def _check_same(decision: Decision, group: str, unique_key: str, queue_offset: int) -> None:
+def _check_same(decision: ProducerDecision, group: str, unique_key: str, queue_offset: int) -> None:
     """Raises `Refusal` when a decision names another group or another half message than the one at its place: after a power failure that
     place may be taken anew. RocketMQ does not look at the ids."""
     if decision.group != group:

@@ -17,7 +17,7 @@ from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.broker.transactions.checks import TransactionChecks
 from orbitmq.broker.transactions.counts_file import TRANSACTION_METRICS_FILE, write_counts_of
-from orbitmq.broker.transactions.ending import Decision, TransactionEndings, wrong
+from orbitmq.broker.transactions.ending import ProducerDecision, TransactionEndings, wrong
 from orbitmq.broker.transactions.op_records import OpRecords
 from orbitmq.broker.transactions.records import (
     Ending,
@@ -109,7 +109,7 @@ class TransactionProcessor(Room):
             remark = None if status is PutStatus.PUT_OK else f"the decision was not stored safely: {status.name}"
             peer.send(response(command, ANSWERS[status], remark))
 
-        decision = Decision(
+        decision = ProducerDecision(
             ending,
             _decided(command),
             command.integer("tranStateTableOffset", -1),

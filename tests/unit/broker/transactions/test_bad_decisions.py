@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
 
 from orbitmq.broker.transactions import ending
-from orbitmq.broker.transactions.ending import Decision
+from orbitmq.broker.transactions.ending import ProducerDecision
 from orbitmq.protocol.names import HALF_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
@@ -95,7 +95,7 @@ def test_only_what_names_a_half_message_decides_it(tx: TransactionRig, seed: int
 def test_planted_bugs_are_caught(tx: TransactionRig, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     sound = ending._check_same
 
-    def lax(decision: Decision, group: str, unique_key: str, queue_offset: int) -> None:
+    def lax(decision: ProducerDecision, group: str, unique_key: str, queue_offset: int) -> None:
         if planted == "any group decides":
             sound(decision, decision.group, unique_key, queue_offset)
         else:
