@@ -23,6 +23,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_policies.py",
         "fuzz_plain_access.py",
         "fuzz_hpack.py",
+        "fuzz_http2.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:

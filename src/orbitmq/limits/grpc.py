@@ -33,7 +33,7 @@ HTTP2_FRAME_BYTES_MAX: Final = 16_384
 connection (FRAME_SIZE_ERROR)."""
 
 STREAMS_PER_CONNECTION_MAX: Final = 4_096
-"""Calls of one connection at a time, 0.6 KB each: a client with a thousand queues waits with one call in each, and must still get its
+"""Calls of one connection at a time, 0.2 KB each: a client with a thousand queues waits with one call in each, and must still get its
 acknowledgements through. One more is refused (REFUSED_STREAM), which clients repeat."""
 
 STREAM_WINDOW_BYTES: Final = 1_048_576

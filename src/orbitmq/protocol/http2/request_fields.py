@@ -95,7 +95,7 @@ def announced_length(fields: Fields) -> int | None:
         return None
     if values[places.path] == b"" or values[places.method] == b"CONNECT":
         return None
-    if places.te and any(values[index] != b"trailers" for index in places.te):
+    if places.te and any(values[index].lower() != b"trailers" for index in places.te):
         return None
     if places.host >= 0 and places.authority >= 0 and values[places.host] != values[places.authority]:
         return None

@@ -206,6 +206,7 @@ def test_a_request_that_announces_data_and_has_none_is_malformed() -> None:
 
 SOUND = {
     "a length that is true": [*REQUEST, (b"content-length", b"0")],
+    "te in another case": [*REQUEST, (b"te", b"Trailers")],
     "te twice": [*REQUEST, (b"te", b"trailers")],
     "the same host": [*REQUEST, (b"host", b"broker:8081")],
     "a host alone": [*without(b":authority"), (b"host", b"anything")],
