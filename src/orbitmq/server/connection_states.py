@@ -5,7 +5,7 @@ A connection has two states that do not depend on each other: how far it has com
 Rules of this file
 1. A pair of state and event without a row leaves the state as it is: events may come late, twice, or for a connection that is gone.
 2. No state is left for an earlier one, except that a connection takes its answers again.
-3. Only tables are here. What a connection does in a state stands in `accepted`.
+3. Only tables are here. What a connection does in a state stands in `accepted_connection`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -45,6 +45,7 @@ from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.requests import REQUESTS
 from orbitmq.server.accepted import AcceptedPeer
+from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules, protocols
 from orbitmq.server.turn import Turn, Wakeups
@@ -155,7 +156,7 @@ class Listener:
         self.traffic.count_unsent(0, self.limits.write_high_water_bytes)
         self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
         self._rules = rules
-        self.peers: set[AcceptedPeer] = set()
+        self.peers: set[AcceptedConnection[Any]] = set()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._full = False
@@ -170,7 +171,7 @@ class Listener:
         PortTakenError or ConfigurationError when the address cannot be had.
         """
         create = asyncio.get_running_loop().create_server
-        made = protocols(self._rules, self.name, lambda: AcceptedPeer(self))
+        made = protocols(self._rules, self.name, self._connected)
         backlog = self.limits.backlog
         try:
             if bound is not None:
@@ -236,9 +237,13 @@ class Listener:
         self._stop_sweeping()
         await asyncio.sleep(0)  # the loop closes the sockets; peers with requests in the queue are never dismissed
 
-    # --- connections (called by AcceptedPeer) ---------------------------------------------------------------------
+    # --- connections (called by AcceptedConnection) ---------------------------------------------------------------------
 
-    def admit(self, peer: AcceptedPeer) -> bool:
+    def _connected(self) -> AcceptedConnection[Any]:
+        """A new connection, in the protocol of this port."""
+        return AcceptedPeer(self)
+
+    def admit(self, peer: AcceptedConnection[Any]) -> bool:
         """Take a new connection in, or refuse it. The limit is reported once each time it is reached."""
         if self.stopping or len(self.peers) >= self.limits.connections_max or not self.room.take():
             self.traffic.connections_refused += 1
@@ -258,14 +263,14 @@ class Listener:
             self._sweep_later()
         return True
 
-    def dismiss(self, peer: AcceptedPeer) -> None:
+    def dismiss(self, peer: AcceptedConnection[Any]) -> None:
         """A connection is gone."""
         self.peers.discard(peer)
         self.room.give_back()
         if self._full and len(self.peers) < self.limits.connections_max:
             self._full = False
         try:
-            self.handler.peer_closed(peer)
+            peer.gone()
         except Exception:
             self.traffic.handler_errors += 1
             _log.exception("%s: what had to follow the closing of %s failed", self.name, peer)

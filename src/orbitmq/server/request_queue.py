@@ -15,20 +15,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.limits.server import WAITING_REQUESTS_BYTES_MAX, WAITING_REQUESTS_MAX
-from orbitmq.protocol.remoting.frame import Command
 
 CLOCK_EVERY: Final = 8
 """Requests that are handled between two looks at the clock."""
 
 
-class Waiter(Protocol):
-    """The connection that a waiting request came from."""
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
 
-    def serve(self, received_ns: int, command: Command) -> None:
+
+class Waiter(Protocol[R_contra]):
+    """The connection that a waiting request came from; what a request is, is its own affair."""
+
+    def serve(self, received_ns: int, request: R_contra, /) -> None:
         """Handle the request now; raises nothing."""
         ...
 
@@ -51,7 +54,7 @@ class RequestQueue:
         self._requests_max = requests_max
         self._bytes_max = bytes_max
         self.others_waiting = others_waiting
-        self._requests: deque[tuple[Waiter, int, Command, int]] = deque()
+        self._requests: deque[tuple[Waiter[Any], int, Any, int]] = deque()
         self._bytes = 0
         self.refused = 0
         """Requests that found the queue full."""
@@ -74,13 +77,13 @@ class RequestQueue:
     def bytes_waiting(self) -> int:
         return self._bytes
 
-    def join(self, waiter: Waiter, received_ns: int, command: Command, size: int) -> bool:
+    def join(self, waiter: Waiter[R], received_ns: int, request: R, size: int) -> bool:
         """Put a request of `size` bytes at the end; False when the queue is full."""
         length = len(self._requests)
         if length + self.others_waiting() >= self._requests_max or self._bytes + size > self._bytes_max:
             self.refused += 1
             return False
-        self._requests.append((waiter, received_ns, command, size))
+        self._requests.append((waiter, received_ns, request, size))
         self._bytes += size
         if length >= self.longest:
             self.longest = length + 1
@@ -92,8 +95,8 @@ class RequestQueue:
         until_ns = clock.monotonic_ns() + slice_ns
         while requests:
             for _ in range(min(CLOCK_EVERY, len(requests))):
-                waiter, received_ns, command, size = requests.popleft()
+                waiter, received_ns, request, size = requests.popleft()
                 self._bytes -= size
-                waiter.serve(received_ns, command)
+                waiter.serve(received_ns, request)
             if clock.monotonic_ns() >= until_ns:
                 return
