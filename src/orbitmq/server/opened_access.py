@@ -12,10 +12,12 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from orbitmq.access.failures import FailedAttempts
+from orbitmq.access.plain.accounts import PlainAccount
 from orbitmq.access.plain.moving import moved_over
 from orbitmq.access.sealing import read_keys
 from orbitmq.access.users import ACCESS_FILE
@@ -63,15 +65,28 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
                 "user %r has another password than the configuration says, and keeps it: only `orbitmq access user update` changes it",
                 user.name,
             )
-    for account in accounts_to_move(settings) if own.migrates_v1 else ():
-        user, acl = moved_over(account)
-        if access.add(user, acl):
-            audit.info("migrateAuthFromV1Enabled: user %r created: %s, with its policies", user.name, user.type.value)
+    if own.migrates_v1:
+        _move_accounts(access, accounts_to_move(settings))
     try:
         access.save()
     except OSError as error:
         logger.error("users and policies could not be saved: %s; they are tried again with the next change", error)
     return access
+
+
+def _move_accounts(access: SavedAccess, accounts: Sequence[PlainAccount]) -> None:
+    """Make users of the accounts of RocketMQ 4."""
+    count = 0
+    for account in accounts:
+        user, acl = moved_over(account)
+        if access.add(user, acl):
+            audit.info("migrateAuthFromV1Enabled: user %r created: %s, with its policies", user.name, user.type.value)
+            count += 1
+    if count < len(accounts):
+        logger.warning(
+            "migrateAuthFromV1Enabled: %d accounts are users already, and what their files say of them now counts for nothing",
+            len(accounts) - count,
+        )
 
 
 def users_gate(access: SavedAccess, settings: ServerSettings, attempts: FailedAttempts) -> UsersGate:
