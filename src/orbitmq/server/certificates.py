@@ -129,15 +129,17 @@ class CertificateFiles:
 
 
 class CertificateWatch:
-    """Looks at the files of a certificate from time to time."""
+    """Looks at the files of a certificate from time to time, and at those of calls: the one before is known only to who has seen it."""
 
-    def __init__(self, certificate: CertificateFiles, wakeups: Wakeups) -> None:
+    def __init__(self, certificate: CertificateFiles, calls: CallsCertificates, wakeups: Wakeups) -> None:
         self._certificate = certificate
+        self._calls = calls
         self._wakeups = wakeups
         self._look()
 
     def _look(self) -> None:
         self._certificate.look()
+        self._calls.look()
         self._timer = self._wakeups.call_later(CERTIFICATE_LOOK_MS / 1_000, WAKEUP, self._look)
 
     def stop(self) -> None:
@@ -147,8 +149,8 @@ class CertificateWatch:
 class CallsCertificates:
     """What calls to other servers verify and show.
 
-    Files that have changed are read again before a connection is made. What cannot be used changes nothing, is reported once, and is
-    tried again.
+    Files that have changed are read again, before a connection is made at the latest. What cannot be used changes nothing, is reported
+    once, and is tried again.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -163,12 +165,17 @@ class CallsCertificates:
 
     def context(self) -> ssl.SSLContext | None:
         """What a new connection speaks by; None where calls are plain."""
-        if self._context is not None:
-            seen = self._signatures()
-            if seen != self._seen or self._trouble:
-                self._seen = seen
-                self._read_again()
+        self.look()
         return self._context
+
+    def look(self) -> None:
+        """Read the files again if they have changed or could not be used."""
+        if self._context is None:
+            return
+        seen = self._signatures()
+        if seen != self._seen or self._trouble:
+            self._seen = seen
+            self._read_again()
 
     def _read_again(self) -> None:
         """A cluster that shares one certificate renews it server by server: the one before is trusted until the next takes its place."""

@@ -132,6 +132,7 @@ class ServerProcess:
         self.second_port = second_port
         tls = with_made_certificate(settings.tls, settings.data / "tls", self.clock.now_ms())
         self.rules = PortRules(self.wakeups, tls.mode, certificate_of(tls, self.clock), settings.listener.proxies)
+        self._calls_certificates = CallsCertificates(tls)
         self._certificate_watch: CertificateWatch | None = None
         attempts = FailedAttempts(self.clock)
         self.surroundings = Surroundings(
@@ -143,7 +144,7 @@ class ServerProcess:
             wakeups=self.wakeups,
             room=self.room,
             rules=self.rules,
-            calling=Calling(CallsCertificates(tls).context, inner_credentials(settings.access)),
+            calling=Calling(self._calls_certificates.context, inner_credentials(settings.access)),
             attempts=attempts,
             notify=self.notify,
         )
@@ -159,7 +160,9 @@ class ServerProcess:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
         try:
             if self.rules.certificate is not None:
-                self._certificate_watch = CertificateWatch(self.rules.certificate, self.wakeups)
+                self._certificate_watch = CertificateWatch(
+                    self.rules.certificate, self._calls_certificates, self.wakeups
+                )
             await self.watch.start()
             deadlines: list[Deadlines] = []
             ticks: list[Callable[[], None]] = []

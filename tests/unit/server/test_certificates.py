@@ -256,7 +256,7 @@ def names_trusted(calls: CallsCertificates, pairs: list[Pair]) -> list[str]:
 def test_a_certificate_that_servers_share_is_renewed_server_by_server(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own, *generations = (authority.issue(name) for name in ("own", "first", "second", "third"))
+    own, *generations = (authority.issue(name) for name in ("own", "first", "second", "third", "fourth"))
     put(own, *generations[0])
     calls = CallsCertificates(settings_of(own, mode=TlsMode.ENFORCING))
     assert names_trusted(calls, generations) == ["first"]
@@ -266,7 +266,9 @@ def test_a_certificate_that_servers_share_is_renewed_server_by_server(
     assert names_trusted(calls, generations) == ["first", "second"]
     assert caplog.text.count("cannot be used") == 1, "said once"
     put(own, *generations[2])
-    assert names_trusted(calls, generations) == ["second", "third"]
+    calls.look()
+    put(own, *generations[3])
+    assert names_trusted(calls, generations) == ["third", "fourth"], "the one before, and not the last one called by"
 
 
 def test_what_calls_are_told_to_trust_is_all_that_they_trust(authority: Authority) -> None:
