@@ -38,7 +38,7 @@ class Gate(Protocol):
         reading a record raises."""
         ...
 
-    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
-        """Whether a user on that connection may publish to a topic: who may not is shown no message of it that waits for a producer's
+    def may_publish(self, user: str, ip: str, topic: str) -> bool:
+        """Whether a user at that address may publish to a topic: who may not is shown no message of it that waits for a producer's
         decision. `user` is empty where the gate did not ask who called."""
         ...

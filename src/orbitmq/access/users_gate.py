@@ -90,7 +90,7 @@ class UsersGate:
         if needs:
             self._judge(user, needs, peer.address[0], command)
 
-    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
+    def may_publish(self, user: str, ip: str, topic: str) -> bool:
         if not self._authorizes:
             return True
         known = self._users.user(user)
@@ -100,7 +100,7 @@ class UsersGate:
             return True
         permissions = self._users.permissions(user)
         needed = Needed(ResourceType.TOPIC, topic, frozenset({Action.PUB}))
-        return permissions is not None and permissions.judge(needed, peer.address[0]).is_allowed
+        return permissions is not None and permissions.judge(needed, ip).is_allowed
 
     def _judge(self, user: User, needs: Iterable[Needed], address: str, command: Command) -> None:
         permissions = self._users.permissions(user.name)

@@ -3,7 +3,8 @@
 Source: RocketMQ broker, client registry and heartbeats.
 
 Rules of this file
-1. A member is a connection (`Peer` identity), not a client id: it leaves when the connection closes.
+1. A member is a session, by its identity and not by its client id: it leaves when the session ends. A connection of remoting is one
+   (`Peer`); a front end whose clients come over several connections has sessions of its own.
 2. Consume type, message model and starting point of a group are those of the last heartbeat; mixed groups are not
    refused.
 3. A group has *changed* when a member joined or left, or the set of its topics differs. A new expression for the same
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -35,16 +37,41 @@ from orbitmq.protocol.remoting.bodies import (
     SubscriptionData,
 )
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.versions import Language
 
 logger = logging.getLogger("orbitmq.broker")
 
 
+class ClientSession(Protocol):
+    """A client that says now and then that it is there, as this registry and those who ask it something see it.
+
+    What brokers ask of clients are remoting requests (a notice that the group changed, the check of a transaction, a message to consume at
+    once, what it is doing): a session whose client speaks otherwise translates them.
+    """
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Remote IP text and port, of the connection that it came over last."""
+        ...
+
+    def send(self, command: Command) -> None:
+        """Tells the client something that it does not answer. Never blocks or fails; what cannot be sent is dropped."""
+        ...
+
+    def request(self, command: Command, timeout_ms: int, callback: Callable[[Command | None], None]) -> None:
+        """Asks the client and calls back once: with its answer, or with None as `Peer.request` does."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Ends the session; whoever owns it tells the registry. Calling again does nothing."""
+        ...
+
+
 class GroupMember(msgspec.Struct, eq=False):
     """One connection in one group. `seen_ms` is wall time for display, `seen_ns` monotonic for expiry."""
 
-    peer: Peer
+    session: ClientSession
     client_id: str
     language: Language | None
     version: int
@@ -63,7 +90,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
-    members: dict[Peer, GroupMember] = msgspec.field(default_factory=dict)
+    members: dict[ClientSession, GroupMember] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     fingerprint: int | None = None
     disagreements: tuple[str, ...] = ()
@@ -83,7 +110,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
 class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     """Who sent a heartbeat, and when."""
 
-    peer: Peer
+    session: ClientSession
     client_id: str
     language: Language | None
     version: int
@@ -92,23 +119,28 @@ class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     user: str = ""
 
     def member(self) -> GroupMember:
-        return GroupMember(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns, self.user)
+        return GroupMember(
+            self.session, self.client_id, self.language, self.version, self.now_ms, self.now_ns, self.user
+        )
 
 
 class ClientRegistry:
     def __init__(
-        self, notify: Callable[[str, Iterable[Peer]], None], wants_notice: Callable[[str], bool], expiry_ns: int
+        self,
+        notify: Callable[[str, Iterable[ClientSession]], None],
+        wants_notice: Callable[[str], bool],
+        expiry_ns: int,
     ) -> None:
-        """`notify(group, peers)` tells members that their group has changed."""
+        """`notify(group, sessions)` tells members that their group has changed."""
         self._notify = notify
         self._wants_notice = wants_notice
         self._expiry_ns = expiry_ns
-        self._producers: dict[str, dict[Peer, GroupMember]] = {}
+        self._producers: dict[str, dict[ClientSession, GroupMember]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Peer, set[tuple[str, bool]]] = {}
+        self._groups_of: dict[ClientSession, set[tuple[str, bool]]] = {}
         """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
         self._requesters: dict[str, HeartbeatSender] = {}
-        self._requester_ids: dict[Peer, str] = {}
+        self._requester_ids: dict[ClientSession, str] = {}
         """Producers by client id, and back: replies are handed on to a client, whatever its group."""
         self._next_scan_ns: int | None = None
         self.expired_count = 0
@@ -121,11 +153,11 @@ class ClientRegistry:
         """Raises `Refusal` beyond a bound."""
         self._enter(group, who, consumer=False)
         _touch(self._producers.setdefault(group, {}), who)
-        self._forget_requester(who.peer)
+        self._forget_requester(who.session)
         known = self._requesters.get(who.client_id)
         if known is None or known.user == who.user:
             self._requesters[who.client_id] = who
-            self._requester_ids[who.peer] = who.client_id
+            self._requester_ids[who.session] = who.client_id
 
     def consumer_seen(self, data: ConsumerData, who: HeartbeatSender) -> bool:
         """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
@@ -138,7 +170,7 @@ class ClientRegistry:
         if self._subscribe(group, data.subscription_data_set):
             changed = True
         wishes = wishes_of(data)
-        member = group.members[who.peer]
+        member = group.members[who.session]
         if member.wishes != wishes:
             member.wishes = self._kept(group, wishes)
             self._compare(group)
@@ -166,27 +198,27 @@ class ClientRegistry:
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
-    def unregister(self, peer: Peer, producer_group: str | None, consumer_group: str | None) -> None:
+    def unregister(self, session: ClientSession, producer_group: str | None, consumer_group: str | None) -> None:
         """A client stops one of its instances on a connection that may go on."""
         if producer_group:
-            self._leave_producer(peer, producer_group)
+            self._leave_producer(session, producer_group)
         if consumer_group:
-            self._leave_consumer(peer, consumer_group)
+            self._leave_consumer(session, consumer_group)
 
-    def peer_closed(self, peer: Peer) -> None:
-        for group, is_consumer in sorted(self._groups_of.get(peer, ())):
+    def session_ended(self, session: ClientSession) -> None:
+        for group, is_consumer in sorted(self._groups_of.get(session, ())):
             if is_consumer:
-                self._leave_consumer(peer, group)
+                self._leave_consumer(session, group)
             else:
-                self._leave_producer(peer, group)
+                self._leave_producer(session, group)
 
-    def expire(self, now_ns: int) -> list[Peer]:
+    def expire(self, now_ns: int) -> list[ClientSession]:
         """Connections with a membership whose last heartbeat is too old; the caller closes them. Plans the next look."""
-        stale: dict[Peer, None] = {}
+        stale: dict[ClientSession, None] = {}
         oldest: int | None = None
         for member in self._members():
             if now_ns - member.seen_ns >= self._expiry_ns:
-                stale[member.peer] = None
+                stale[member.session] = None
             elif oldest is None or member.seen_ns < oldest:
                 oldest = member.seen_ns
         self._next_scan_ns = None if oldest is None else oldest + self._expiry_ns
@@ -208,10 +240,10 @@ class ClientRegistry:
     def producer(self, group: str) -> list[GroupMember]:
         return list(self._producers.get(group, {}).values())
 
-    def requester(self, client_id: str) -> Peer | None:
+    def requester(self, client_id: str) -> ClientSession | None:
         """The connection on which this client last was a producer."""
         known = self._requesters.get(client_id)
-        return None if known is None else known.peer
+        return None if known is None else known.session
 
     def producer_groups(self) -> list[str]:
         return sorted(self._producers)
@@ -234,7 +266,7 @@ class ClientRegistry:
             yield from group.members.values()
 
     def _enter(self, group: str, who: HeartbeatSender, *, consumer: bool) -> None:
-        groups = self._groups_of.setdefault(who.peer, set())
+        groups = self._groups_of.setdefault(who.session, set())
         if (group, consumer) not in groups:
             if len(groups) >= CLIENT_GROUPS_PER_CONNECTION_MAX:
                 raise Refusal(
@@ -278,18 +310,18 @@ class ClientRegistry:
                 known[topic] = subscription
         return changed
 
-    def _leave_producer(self, peer: Peer, group: str) -> None:
-        self._forget(peer, group, consumer=False)
+    def _leave_producer(self, session: ClientSession, group: str) -> None:
+        self._forget(session, group, consumer=False)
         members = self._producers.get(group)
         if members is not None:
-            members.pop(peer, None)
+            members.pop(session, None)
             if not members:
                 del self._producers[group]
 
-    def _leave_consumer(self, peer: Peer, name: str) -> None:
-        self._forget(peer, name, consumer=True)
+    def _leave_consumer(self, session: ClientSession, name: str) -> None:
+        self._forget(session, name, consumer=True)
         group = self._consumers.get(name)
-        if group is None or group.members.pop(peer, None) is None:
+        if group is None or group.members.pop(session, None) is None:
             return
         if group.members:
             self._compare(group)
@@ -299,18 +331,18 @@ class ClientRegistry:
             self._count_wishes(group, 0)
             self._subscribed_bytes -= sum(map(_size, group.subscriptions.values()))
 
-    def _forget(self, peer: Peer, group: str, *, consumer: bool) -> None:
-        groups = self._groups_of.get(peer)
+    def _forget(self, session: ClientSession, group: str, *, consumer: bool) -> None:
+        groups = self._groups_of.get(session)
         if groups is not None:
             groups.discard((group, consumer))
             if not any(not is_consumer for _, is_consumer in groups):
-                self._forget_requester(peer)
+                self._forget_requester(session)
             if not groups:
-                del self._groups_of[peer]
+                del self._groups_of[session]
 
-    def _forget_requester(self, peer: Peer) -> None:
-        client_id = self._requester_ids.pop(peer, None)
-        if client_id is not None and self.requester(client_id) is peer:
+    def _forget_requester(self, session: ClientSession) -> None:
+        client_id = self._requester_ids.pop(session, None)
+        if client_id is not None and self.requester(client_id) is session:
             del self._requesters[client_id]
 
     def _kept(self, group: ConsumerGroup, wishes: Wishes) -> Wishes | None:
@@ -326,7 +358,7 @@ class ClientRegistry:
         kept = {id(member.wishes): len(member.wishes or ()) for member in group.members.values()}
         self._count_wishes(group, sum(kept.values()))
         found = disagreements(
-            Voice(member.client_id, endpoint(member.peer), member.wishes) for member in group.members.values()
+            Voice(member.client_id, endpoint(member.session), member.wishes) for member in group.members.values()
         )
         if found != group.disagreements:
             group.disagreements = found
@@ -344,11 +376,11 @@ class ClientRegistry:
             self._notify(group.name, list(group.members))
 
 
-def _touch(members: dict[Peer, GroupMember], who: HeartbeatSender) -> bool:
+def _touch(members: dict[ClientSession, GroupMember], who: HeartbeatSender) -> bool:
     """Note a heartbeat; whether the connection is new in the group."""
-    member = members.get(who.peer)
+    member = members.get(who.session)
     if member is None or member.client_id != who.client_id:
-        members[who.peer] = who.member()
+        members[who.session] = who.member()
         return True
     member.user = who.user
     member.seen_ms = who.now_ms
@@ -356,9 +388,9 @@ def _touch(members: dict[Peer, GroupMember], who: HeartbeatSender) -> bool:
     return False
 
 
-def endpoint(peer: Peer) -> str:
+def endpoint(session: ClientSession) -> str:
     """The remote address as tools print it."""
-    ip, port = peer.address
+    ip, port = session.address
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 

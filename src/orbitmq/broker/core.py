@@ -17,7 +17,7 @@ import msgspec
 
 from orbitmq.access.gate import Gate
 from orbitmq.broker.choosing.subscriptions import Subscriptions
-from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.clients import ClientRegistry, ClientSession
 from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
@@ -32,7 +32,6 @@ from orbitmq.deadlines import Deadlines
 from orbitmq.limits.broker import NAMED_TOPICS_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
-from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
@@ -184,6 +183,6 @@ class BrokerCore:
         return config is None or config.notify_consumer_ids_changed_enable
 
 
-def _notify_members(group: str, peers: Iterable[Peer]) -> None:
-    for peer in peers:
-        peer.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True))
+def _notify_members(group: str, sessions: Iterable[ClientSession]) -> None:
+    for session in sessions:
+        session.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True))

@@ -66,14 +66,14 @@ class MembershipProcessor(Room):
         self._deadlines.move(CLIENTS, self._clients.next_expiry_ns())
 
     def peer_closed(self, peer: Peer) -> None:
-        self._clients.peer_closed(peer)
+        self._clients.session_ended(peer)
 
     def facts(self) -> Mapping[str, object]:
         return {"orbitmqExpiredClients": self._clients.expired_count}
 
     def _expire(self) -> None:
-        for peer in self._clients.expire(self._clock.monotonic_ns()):
-            peer.close(f"no heartbeat for {self._settings.channel_expired_timeout_ms} ms")
+        for session in self._clients.expire(self._clock.monotonic_ns()):
+            session.close(f"no heartbeat for {self._settings.channel_expired_timeout_ms} ms")
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ async def _in_hand(member: GroupMember, group: str) -> str | None:
         if not answered.done():
             answered.set_result(command)
 
-    member.peer.request(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields), EMBEDDED_ASK_MS, took)
+    member.session.request(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields), EMBEDDED_ASK_MS, took)
     answer = await answered
     if answer is None or answer.code != ResponseCode.SUCCESS:
         return f"client {member.client_id} of group {group!r} does not say what it has in hand"

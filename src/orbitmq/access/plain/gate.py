@@ -106,7 +106,7 @@ class PlainGate:
         attachments[CALLER] = user
         self._check(command, account, led_to)
 
-    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
+    def may_publish(self, user: str, ip: str, topic: str) -> bool:
         """See `Gate.may_publish`. Whoever a white list let in may."""
         if not user:
             return True

@@ -116,7 +116,7 @@ class ConsumerQuestions:
 
         for member in members:
             question = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group_name})
-            member.peer.request(question, CLIENT_STATUS_WAIT_MS, _for(member, one_answered))
+            member.session.request(question, CLIENT_STATUS_WAIT_MS, _for(member, one_answered))
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class ConsumerQuestions:
         for name in SIGNING_FIELDS:
             # A signature says nothing of the code it is for: whoever got it could send the same values as another request.
             fields.pop(name, None)
-        member.peer.request(request(command.code, fields, body), CLIENT_ANSWER_WAIT_MS, answered)
+        member.session.request(request(command.code, fields, body), CLIENT_ANSWER_WAIT_MS, answered)
 
     def _reserve(self, count: int) -> None:
         if self.open_count + count > QUESTIONS_TO_CLIENTS_MAX:

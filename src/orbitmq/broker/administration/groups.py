@@ -129,7 +129,7 @@ class GroupAdminProcessor:
             group: [
                 ProducerInfo(
                     client_id=member.client_id,
-                    remote_ip=f"/{endpoint(member.peer)}",
+                    remote_ip=f"/{endpoint(member.session)}",
                     language=member.language,
                     version=member.version,
                     last_update_timestamp=member.seen_ms,
@@ -168,7 +168,7 @@ def _connections(members: Iterable[GroupMember]) -> list[ClientConnection]:
     return [
         ClientConnection(
             client_id=member.client_id,
-            client_addr=endpoint(member.peer),
+            client_addr=endpoint(member.session),
             language=member.language,
             version=member.version,
         )

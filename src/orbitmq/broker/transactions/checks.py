@@ -166,11 +166,11 @@ class TransactionChecks:
         }
         body = _as_sent(copy, known, values)
         self.asked_count += 1
-        peer = members[self._turns % len(members)].peer
-        peer.send(request(RequestCode.CHECK_TRANSACTION_STATE, fields, body, oneway=True))
+        session = members[self._turns % len(members)].session
+        session.send(request(RequestCode.CHECK_TRANSACTION_STATE, fields, body, oneway=True))
 
     def _may_see(self, member: GroupMember, topic: str) -> bool:
-        return self._gate is None or self._gate.may_publish(member.user, member.peer, topic)
+        return self._gate is None or self._gate.may_publish(member.user, member.session.address[0], topic)
 
 
 def _as_sent(copy: NewMessage, known: Transaction, values: dict[str, str]) -> bytes:
