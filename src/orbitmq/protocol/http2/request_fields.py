@@ -73,15 +73,12 @@ def _regular(names: Sequence[bytes]) -> bool:
 
 def _sound(values: Sequence[bytes]) -> bool:
     """No value has a line end or NUL in it, or space at an end."""
-    joined = b"\0%b\0" % b"\0".join(values)
+    joined = b"\n".join(values)
     return not (
-        joined.count(b"\0") > len(values) + 1
-        or b"\n" in joined
+        joined.count(b"\n") >= max(len(values), 1)
         or b"\r" in joined
-        or b"\0 " in joined
-        or b" \0" in joined
-        or b"\0\t" in joined
-        or b"\t\0" in joined
+        or b"\0" in joined
+        or [value.strip(b" \t") for value in values] != list(values)
     )
 
 

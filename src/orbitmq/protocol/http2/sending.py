@@ -60,13 +60,16 @@ class FrameSender:
         """Sends DATA, or lets it wait. Gives whether it has left with END_STREAM."""
         size = len(data)
         peer = self._peer
-        if stream.waiting or (
-            size and not size <= min(self._window, peer.first_window_bytes + stream.send_balance, peer.frame_bytes_max)
-        ):
-            self._wait(stream, data, is_headers=False, end=end)
-            return False
-        self._put_data(stream, data, size, end)
-        return end
+        fits = (
+            size <= self._window
+            and size <= peer.first_window_bytes + stream.send_balance
+            and size <= peer.frame_bytes_max
+        ) or size == 0
+        if fits and not stream.waiting:
+            self._put_data(stream, data, size, end)
+            return end
+        self._wait(stream, data, is_headers=False, end=end)
+        return False
 
     def _wait(self, stream: Stream, content: bytes | memoryview, *, is_headers: bool, end: bool) -> None:
         if stream.waiting is None:
