@@ -24,6 +24,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_plain_access.py",
         "fuzz_hpack.py",
         "fuzz_http2.py",
+        "fuzz_grpc_messages.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:
@@ -80,6 +81,11 @@ def planted(properties):
     return {key: value.encode("latin-1").decode("latin-1") for key, value in sound(properties).items()}
 sound = fuzzer.decode_properties
 fuzzer.decode_properties = planted
+""",
+    "a text of a gRPC message may have the separators of properties": """
+import fuzz_grpc_messages as fuzzer
+from orbitmq.protocol.grpc import sent_messages
+sent_messages._has_control = lambda text: False
 """,
     "an extended unit may say an address instead of a tags code": """
 import fuzz_extended as fuzzer

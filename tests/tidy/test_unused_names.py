@@ -35,7 +35,8 @@ ALLOWED = {
     **dict.fromkeys(
         ("MessageCutter", "error_head", "error_trailers", "kept_bytes", "read_authorization", "read_call"), NEXT
     ),
-    **dict.fromkeys(("status_of_all", "with_prefix"), NEXT),
+    **dict.fromkeys(("status_of_all", "with_prefix", "read_send", "sent_messages", "delivered_message"), NEXT),
+    **dict.fromkeys(("producer_settings", "consumer_settings", "group_of", "routed_queues", "endpoints_of"), NEXT),
 }
 
 

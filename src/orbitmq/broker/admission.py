@@ -54,7 +54,7 @@ from orbitmq.broker.message_properties import (
     priority_of,
     read_facts,
 )
-from orbitmq.broker.message_types import MessageType, check_lite, check_type
+from orbitmq.broker.message_types import check_lite, check_type
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
@@ -72,6 +72,7 @@ from orbitmq.limits.wire import (
 )
 from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.ids import UniqueIds, unpack_host
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
     HALF_TOPIC,

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from orbitmq.broker.message_types import MESSAGE_TYPE, MessageType
+from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 _LONG_MAX = 2**63 - 1

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.idempotence.identity import COPY_NAMES, ONCE_NAMES, STAMPS
-from orbitmq.broker.message_types import MessageType
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.batches import BatchRow
 from orbitmq.protocol.filtering.java_numbers import INT_MAX
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties, marked_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 

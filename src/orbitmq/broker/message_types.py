@@ -1,39 +1,25 @@
-"""Message types: what kind of message one is by its properties, and which kinds a topic takes.
+"""Message types: which kinds a topic takes.
 
 Rules of this file
-1. A message has exactly one type, whatever it asks for: the first of the list that fits.
-2. A topic takes the type that its attribute `message.type` names, NORMAL when it names none; MIXED takes all. Retry and dead-letter
+1. A topic takes the type that its attribute `message.type` names, NORMAL when it names none; MIXED takes all. Retry and dead-letter
    topics take what failed elsewhere.
-3. The types are checked where the setting `enforceMessageType` says so, or the sender knows types. RocketMQ leaves that to its proxy.
+2. The types are checked where the setting `enforceMessageType` says so, or the sender knows types. RocketMQ leaves that to its proxy.
 
 Source: RocketMQ 5.5, types of topics and of messages.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 
 from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 MESSAGE_TYPE = "message.type"
 """The attribute of a topic."""
-
-
-class MessageType(enum.StrEnum):
-    """What a message is, or what a topic takes; the latter may be the first two as well."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    MIXED = "MIXED"
-    TRANSACTION = "TRANSACTION"
-    DELAY = "DELAY"
-    FIFO = "FIFO"
-    PRIORITY = "PRIORITY"
-    LITE = "LITE"
-    NORMAL = "NORMAL"
 
 
 ASKS = {

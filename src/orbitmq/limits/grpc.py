@@ -69,10 +69,40 @@ DROPPED_STREAMS_MAX: Final = 4_096
 a frame counts as one on a closed stream, and ends the connection."""
 
 # --- calls ---------------------------------------------------------------------------------------------------------
-GRPC_MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024
-"""Largest message of a call, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED. A body above 4 MiB is read and
-refused with a code of its own."""
+SEND_REQUEST_BYTES_MAX: Final = 130 * 1024 * 1024
+"""Largest message of a send, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED."""
+
+SEND_READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest message of a send that is taken apart; one between these two is answered MESSAGE_BODY_TOO_LARGE, as any body above 4 MiB."""
+
+REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Largest message of every other call, with the end of the largest send. Two bytes can stand for a message of 70 in memory, so a request of
+130 MB could take 4 GB; those of clients have some hundred bytes, settings with 1,000 topics 50 KB."""
+
+SEND_MESSAGES_MAX: Final = 1_024
+"""Messages of one send, which others wait for: 10 ms. More are answered BAD_REQUEST. Clients send one."""
 
 STATUS_TEXT_CHARS_MAX: Final = 512
 """Characters of the text beside a gRPC status; a longer one is cut visibly. It travels in a header field, where a character may take
 twelve bytes, and clients take fields of 8 KB."""
+
+# --- messages ------------------------------------------------------------------------------------------------------
+USER_PROPERTIES_MAX: Final = 128
+"""User properties of a message, as in RocketMQ's proxy; more are answered MESSAGE_PROPERTIES_TOO_LARGE."""
+
+USER_PROPERTIES_BYTES_MAX: Final = 16_384
+"""Bytes of the names and values of user properties, of the tag and of the keys together, with the same answer: half of what a record has
+for properties, so that those of the broker fit beside them."""
+
+MESSAGE_GROUP_BYTES_MAX: Final = 63
+"""Bytes of a message group, as in RocketMQ's proxy; a longer one is answered ILLEGAL_MESSAGE_GROUP."""
+
+CONSUMER_GROUP_CHARS_MAX: Final = 120
+"""Characters of a consumer group, as in RocketMQ's proxy: its dead-letter topic is an ordinary topic then. A longer one is answered
+ILLEGAL_CONSUMER_GROUP."""
+
+RECOVERY_SECONDS_MAX: Final = 3_600
+"""Longest time before the first check of a transaction, as in RocketMQ's proxy; a longer one is answered BAD_REQUEST."""
+
+TOPIC_NAMES_KEPT_MAX: Final = 1_024
+"""Topic names whose check is remembered, 127 characters each at most: looking at one takes 2 us of a send."""

@@ -145,7 +145,8 @@ USER_MAY_SET: Final[frozenset[str]] = frozenset(
 )
 """Reserved names that the Java client lets a program set as user properties all the same."""
 
-_REFUSED_TO_USERS: Final = RESERVED - USER_MAY_SET
+REFUSED_TO_USERS: Final = RESERVED - USER_MAY_SET
+"""Reserved names that no program may set."""
 
 
 def user_property_problem(name: str, value: str) -> str | None:
@@ -154,7 +155,7 @@ def user_property_problem(name: str, value: str) -> str | None:
     """
     if not name.strip() or not value.strip():
         return "a property needs a name and a value that are not blank"
-    if name in _REFUSED_TO_USERS:
+    if name in REFUSED_TO_USERS:
         return f"the property name {name!r} is reserved"
     if NAME_END in name or ENTRY_END in name or NAME_END in value or ENTRY_END in value:
         return f"property {name!r} contains the separator 0x01 or 0x02"

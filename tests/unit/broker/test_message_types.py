@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.message_properties import facts_of, read_facts
-from orbitmq.broker.message_types import MessageType
 from orbitmq.protocol.batches import BatchItem, encode_batch
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 

@@ -24,12 +24,13 @@ from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.choosing.wanted import WantedMessages, choose, get_wanted
 from orbitmq.broker.cold_pulls import AnswerReader, ColdPulls
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.message_types import MessageType, taken_type
+from orbitmq.broker.message_types import taken_type
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import order_count_info
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.pop import POP_READS_MAX
+from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.pop_receipts import PoppedQueue, PopReceipt, PopSource, pop_retry_topic
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record, encode_record

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.limits.grpc import GRPC_MESSAGE_BYTES_MAX
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 
 PREFIX_BYTES: Final = 5
 
 
 class MessageCutter:
-    """Cuts the messages of one stream. `is_single`: the caller sends exactly one.
+    """Cuts the messages of one stream, each of at most `bytes_max`. `is_single`: the caller sends exactly one.
 
     Every method raises CallError for what cannot be read; the stream is lost then.
     """
 
-    __slots__ = ("_count", "_is_single", "_kept")
+    __slots__ = ("_bytes_max", "_count", "_is_single", "_kept")
 
-    def __init__(self, *, is_single: bool) -> None:
+    def __init__(self, bytes_max: int, *, is_single: bool) -> None:
+        self._bytes_max = bytes_max
         self._is_single = is_single
         self._kept = bytearray()
         self._count = 0
@@ -76,10 +76,8 @@ class MessageCutter:
         if len(data) < PREFIX_BYTES:
             return 0
         size = int.from_bytes(data[1:PREFIX_BYTES], "big")
-        if size > GRPC_MESSAGE_BYTES_MAX:
-            raise CallError(
-                GrpcStatus.RESOURCE_EXHAUSTED, f"a message has at most {GRPC_MESSAGE_BYTES_MAX} bytes, not {size}"
-            )
+        if size > self._bytes_max:
+            raise CallError(GrpcStatus.RESOURCE_EXHAUSTED, f"a message has at most {self._bytes_max} bytes, not {size}")
         return PREFIX_BYTES + size
 
 

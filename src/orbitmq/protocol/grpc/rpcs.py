@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
+from orbitmq.limits.grpc import REQUEST_BYTES_MAX, SEND_REQUEST_BYTES_MAX
 from orbitmq.protocol.remoting.codes import RequestCode
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
@@ -47,13 +48,17 @@ class Shape(Enum):
 
 
 class RpcRow(NamedTuple):
-    """`request`: the class of `messages` that the caller sends. `permission`: the request of remoting whose needs this one has."""
+    """`request`: the class of `messages` that the caller sends. `permission`: the request of remoting whose needs this one has.
+
+    `bytes_max`: the largest message that the caller may send.
+    """
 
     rpc: Rpc
     shape: Shape
     request: str
     permission: RequestCode
     is_served: bool = True
+    bytes_max: int = REQUEST_BYTES_MAX
 
 
 def _unary(rpc: Rpc, permission: RequestCode, *, is_served: bool = True) -> RpcRow:
@@ -63,7 +68,7 @@ def _unary(rpc: Rpc, permission: RequestCode, *, is_served: bool = True) -> RpcR
 _ROWS: Final = (
     _unary(Rpc.QUERY_ROUTE, RequestCode.GET_ROUTEINFO_BY_TOPIC),
     _unary(Rpc.HEARTBEAT, RequestCode.HEART_BEAT),
-    _unary(Rpc.SEND_MESSAGE, RequestCode.SEND_MESSAGE),
+    _unary(Rpc.SEND_MESSAGE, RequestCode.SEND_MESSAGE)._replace(bytes_max=SEND_REQUEST_BYTES_MAX),
     _unary(Rpc.QUERY_ASSIGNMENT, RequestCode.QUERY_ASSIGNMENT),
     RpcRow(Rpc.RECEIVE_MESSAGE, Shape.SERVER_STREAM, "ReceiveMessageRequest", RequestCode.POP_MESSAGE),
     _unary(Rpc.ACK_MESSAGE, RequestCode.ACK_MESSAGE),

@@ -12,8 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from orbitmq.errors import ProtocolError
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.remoting.codes import ResponseCode
+
+
+class RpcError(ProtocolError):
+    """An RPC, or one entry of it, is answered with this code and this text."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
 
 CODES: Final = {
     ResponseCode.SUCCESS: Code.OK,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.limits.grpc import REQUEST_BYTES_MAX, SEND_REQUEST_BYTES_MAX
 from orbitmq.protocol.grpc import messages
 from orbitmq.protocol.grpc.rpcs import BY_PATH, RPCS, Rpc, Shape
 from orbitmq.protocol.remoting.requests import REQUESTS
@@ -26,3 +27,8 @@ def test_receiving_is_a_stream_and_telemetry_two() -> None:
         Rpc.PULL_MESSAGE: Shape.SERVER_STREAM,
         Rpc.TELEMETRY: Shape.BIDIRECTIONAL,
     }
+
+
+def test_only_sends_are_large() -> None:
+    assert {rpc for rpc, row in RPCS.items() if row.bytes_max != REQUEST_BYTES_MAX} == {Rpc.SEND_MESSAGE}
+    assert RPCS[Rpc.SEND_MESSAGE].bytes_max == SEND_REQUEST_BYTES_MAX

@@ -1,0 +1,82 @@
+"""Settings of a client as the server sends them back: the client's own, and above them what the server decides.
+
+Rules of this file
+1. Fields that nobody here knows survive. What came is not changed.
+2. The configuration of a group counts above what a consumer says; where a group has none, the defaults stand below it.
+
+Source: RocketMQ gRPC, telemetry; client quirks: a producer needs an exponential backoff, a consumer a policy that is not empty.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.limits.pop import POP_MESSAGES_MAX
+from orbitmq.protocol.filtering.java_numbers import INT_MAX
+from orbitmq.protocol.grpc.messages import CustomizedBackoff, Duration, ExponentialBackoff, RetryPolicy, Settings
+from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
+
+PRODUCER_ATTEMPTS: Final = 3
+RETRY_DELAYS_S: Final = (1, 5, 10, 30, *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+"""Seconds to wait after each attempt, where a group names no others."""
+LONG_POLLING_S: Final = 20
+
+
+def producer_settings(sent: Settings, body_bytes_max: int) -> Settings:
+    """Settings of a producer."""
+    settings = _copy(sent)
+    settings.backoff_policy.CopyFrom(
+        RetryPolicy(
+            max_attempts=PRODUCER_ATTEMPTS,
+            exponential_backoff=ExponentialBackoff(initial=duration_of(10), max=duration_of(1000), multiplier=2),
+        )
+    )
+    settings.publishing.validate_message_type = True
+    settings.publishing.max_body_size = body_bytes_max
+    return settings
+
+
+def consumer_settings(sent: Settings, group: SubscriptionGroupConfig | None) -> Settings:
+    """Settings of a consumer; None for a group without a configuration."""
+    settings = _copy(sent)
+    subscription = settings.subscription
+    config = group or SubscriptionGroupConfig()
+    if group is not None or not settings.HasField("backoff_policy"):
+        settings.backoff_policy.CopyFrom(retry_policy(config))
+    if group is not None or not subscription.HasField("fifo"):
+        subscription.fifo = config.consume_message_orderly
+    if group is not None or not subscription.HasField("receive_batch_size"):
+        subscription.receive_batch_size = POP_MESSAGES_MAX
+    if group is not None or not subscription.HasField("long_polling_timeout"):
+        subscription.long_polling_timeout.CopyFrom(Duration(seconds=LONG_POLLING_S))
+    return settings
+
+
+def retry_policy(config: SubscriptionGroupConfig) -> RetryPolicy:
+    """How often and when messages of a group are tried again."""
+    attempts = min(max(config.retry_max_times, 0), INT_MAX - 1) + 1
+    policy = config.group_retry_policy
+    growing = policy.exponential_retry_policy
+    if policy.type == "EXPONENTIAL" and growing is not None:
+        backoff = ExponentialBackoff(
+            initial=duration_of(growing.initial), max=duration_of(growing.max), multiplier=growing.multiplier
+        )
+        return RetryPolicy(max_attempts=attempts, exponential_backoff=backoff)
+    own = policy.customized_retry_policy.next if policy.customized_retry_policy is not None else []
+    delays = [duration_of(delay_ms) for delay_ms in own or [1000 * delay_s for delay_s in RETRY_DELAYS_S]]
+    return RetryPolicy(max_attempts=attempts, customized_backoff=CustomizedBackoff(next=delays))
+
+
+def duration_of(duration_ms: int) -> Duration:
+    """A duration that is not negative."""
+    seconds, rest_ms = divmod(max(duration_ms, 0), 1000)
+    return Duration(seconds=seconds, nanos=rest_ms * 1_000_000)
+
+
+def _copy(sent: Settings) -> Settings:
+    """What came, with the metric of clients switched off: nobody takes it here."""
+    settings = Settings()
+    settings.CopyFrom(sent)
+    settings.metric.on = False
+    settings.metric.ClearField("endpoints")
+    return settings

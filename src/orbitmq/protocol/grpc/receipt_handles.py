@@ -1,0 +1,57 @@
+"""Receipt handles: the receipt of a pop, and where the message lies in the commit log.
+
+Rules of this file
+1. Whatever a client hands back that is no handle, or one whose time is over, has the code INVALID_RECEIPT_HANDLE.
+2. A handle does not name its group, and a name in it proves nothing: whoever settles a message compares the handle with what is in flight.
+
+Source: RocketMQ gRPC, receipt handle.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from orbitmq.errors import ProtocolError
+from orbitmq.protocol.grpc.messages import Code
+from orbitmq.protocol.grpc.status import RpcError
+from orbitmq.protocol.pop_receipts import PopReceipt, decode_receipt
+
+_PARTS = 8
+
+
+class ReceiptHandle(NamedTuple):
+    """`physical_offset` is -1 where it is not known."""
+
+    receipt: PopReceipt
+    physical_offset: int
+
+    def encode(self) -> str:
+        return f"{self.receipt.encode()} {self.physical_offset}"
+
+    def renewed(self, popped_ms: int, invisible_ms: int, revive_queue: int) -> ReceiptHandle:
+        """The handle of the same message after its invisible time was changed."""
+        receipt = self.receipt._replace(popped_ms=popped_ms, invisible_ms=invisible_ms, revive_queue=revive_queue)
+        return self._replace(receipt=receipt)
+
+
+def read_handle(text: str, now_ms: int) -> ReceiptHandle:
+    """What a handle says whose time is not over. Raises RpcError."""
+    try:
+        receipt = decode_receipt(text)
+    except ProtocolError as error:
+        raise RpcError(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
+    if receipt.popped_ms + receipt.invisible_ms <= now_ms:
+        raise RpcError(Code.INVALID_RECEIPT_HANDLE, "the invisible time of this receipt handle is over")
+    return ReceiptHandle(receipt, _physical_offset(text))
+
+
+def _physical_offset(text: str) -> int:
+    parts = text.split(" ")
+    offset = parts[_PARTS] if len(parts) > _PARTS else "-1"
+    if offset == "-1":
+        return -1
+    if not (offset.isascii() and offset.isdigit() and len(offset) <= 18):
+        raise RpcError(
+            Code.INVALID_RECEIPT_HANDLE, "the receipt handle has no number where its place in the log stands"
+        )
+    return int(offset)

@@ -1,0 +1,89 @@
+"""Settings that are sent back to clients."""
+
+from __future__ import annotations
+
+from orbitmq.protocol.grpc.merged_settings import RETRY_DELAYS_S, consumer_settings, producer_settings
+from orbitmq.protocol.grpc.messages import (
+    ClientType,
+    CustomizedBackoff,
+    Duration,
+    ExponentialBackoff,
+    Metric,
+    Publishing,
+    Resource,
+    RetryPolicy,
+    Settings,
+    Subscription,
+)
+from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
+from orbitmq.protocol.remoting.bodies.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy
+
+LATER = b"\x9a\x06\x05later"
+
+
+def test_a_producer_gets_what_the_server_decides_and_keeps_the_rest() -> None:
+    sent = Settings(
+        client_type=ClientType.PRODUCER,
+        request_timeout=Duration(seconds=3),
+        publishing=Publishing(topics=[Resource(name="Orders")], max_body_size=1),
+        backoff_policy=RetryPolicy(max_attempts=9, customized_backoff=CustomizedBackoff(next=[Duration(seconds=1)])),
+        metric=Metric(on=True),
+        client_properties={"a": "b"},
+    )
+    sent = Settings.FromString(sent.SerializeToString() + LATER)
+    before = sent.SerializeToString(deterministic=True)  # type: ignore[call-arg]
+    merged = producer_settings(sent, 4_194_304)
+    backoff = ExponentialBackoff(initial=Duration(nanos=10_000_000), max=Duration(seconds=1), multiplier=2)
+    assert merged.backoff_policy == RetryPolicy(max_attempts=3, exponential_backoff=backoff)
+    assert merged.publishing.validate_message_type
+    assert merged.publishing.max_body_size == 4_194_304
+    assert [topic.name for topic in merged.publishing.topics] == ["Orders"]
+    assert merged.HasField("metric")
+    assert not merged.metric.on
+    assert (merged.client_type, merged.request_timeout.seconds) == (ClientType.PRODUCER, 3)
+    assert dict(merged.client_properties) == {"a": "b"}
+    assert LATER in merged.SerializeToString()
+    assert sent.SerializeToString(deterministic=True) == before  # type: ignore[call-arg]
+
+
+def test_a_consumer_gets_what_its_group_is() -> None:
+    sent = Settings(subscription=Subscription(group=Resource(name="g"), fifo=False, receive_batch_size=1))
+    config = SubscriptionGroupConfig(group_name="g", consume_message_orderly=True, retry_max_times=4)
+    merged = consumer_settings(sent, config)
+    assert merged.subscription.fifo
+    assert (merged.subscription.receive_batch_size, merged.subscription.long_polling_timeout.seconds) == (32, 20)
+    assert merged.backoff_policy.max_attempts == 5
+    assert [delay.seconds for delay in merged.backoff_policy.customized_backoff.next] == list(RETRY_DELAYS_S)
+    assert (len(RETRY_DELAYS_S), RETRY_DELAYS_S[-1]) == (18, 7200)
+    assert merged.subscription.group.name == "g"
+
+
+def test_a_group_with_a_policy_of_its_own() -> None:
+    customized = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[1500, 2000]))
+    merged = consumer_settings(Settings(), SubscriptionGroupConfig(group_retry_policy=customized))
+    assert list(merged.backoff_policy.customized_backoff.next) == [
+        Duration(seconds=1, nanos=500_000_000),
+        Duration(seconds=2),
+    ]
+    growing = GroupRetryPolicy(type="EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy())
+    merged = consumer_settings(Settings(), SubscriptionGroupConfig(group_retry_policy=growing))
+    backoff = ExponentialBackoff(initial=Duration(seconds=5), max=Duration(seconds=7200), multiplier=2)
+    assert merged.backoff_policy == RetryPolicy(max_attempts=17, exponential_backoff=backoff)
+
+
+def test_numbers_that_nobody_means_make_settings_all_the_same() -> None:
+    odd = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[-1]))
+    config = SubscriptionGroupConfig(retry_max_times=(1 << 31) - 1, group_retry_policy=odd)
+    merged = consumer_settings(Settings(), config)
+    assert merged.backoff_policy.max_attempts == (1 << 31) - 1
+    assert list(merged.backoff_policy.customized_backoff.next) == [Duration()]
+    assert consumer_settings(Settings(), SubscriptionGroupConfig(retry_max_times=-1)).backoff_policy.max_attempts == 1
+
+
+def test_what_a_consumer_of_an_unknown_group_says_counts_and_defaults_stand_below() -> None:
+    policy = RetryPolicy(max_attempts=2, customized_backoff=CustomizedBackoff(next=[Duration(seconds=9)]))
+    merged = consumer_settings(Settings(backoff_policy=policy, subscription=Subscription(fifo=True)), None)
+    assert merged.backoff_policy == policy
+    assert merged.subscription.fifo
+    assert merged.subscription.receive_batch_size == 32
+    assert consumer_settings(Settings(), None).backoff_policy.max_attempts == 17
