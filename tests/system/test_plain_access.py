@@ -11,11 +11,12 @@ import pytest
 from tests.callers import signed as signed_by
 from tests.system.server_process import RawClient, ServedProcess, until
 from tests.system.test_closed_door import SERVED, WAYS, knocks
+from tests.system.test_secrets import leaks
 
 from orbitmq.access.plain.gate import EXCEPTION
 from orbitmq.access.users import User
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.frame import Command, encode
 from orbitmq.protocol.signing import Credentials
 
 ADMIN = Credentials("key-of-the-admin", "secret-of-the-admin")
@@ -92,21 +93,50 @@ def test_nobody_comes_through(server: ServedProcess, way: Callable[[ServedProces
     assert asked > len(SERVED)
 
 
-def metrics_status(server: ServedProcess, password: str = "") -> int:
+def metrics(server: ServedProcess, password: str = "") -> tuple[int, bytes]:
     """What the HTTP port answers to who shows the admin's name with a password, or nothing."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     shown = base64.b64encode(f"{ADMIN.access_key}:{password}".encode()).decode()
     connection.request("GET", "/metrics", headers={"Authorization": f"Basic {shown}"} if password else {})
-    status = connection.getresponse().status
+    answer = connection.getresponse()
+    status, content = answer.status, answer.read()
     connection.close()
-    return status
+    return status, content
 
 
 def test_the_http_port_asks_for_an_account_and_knows_the_white_list(server: ServedProcess) -> None:
     change = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
     for white, statuses in (("127.0.0.1", [200, 200, 200]), (CLIENT_BEHIND, [401, 401, 200])):
         assert ask(server, change, signed=True, globalWhiteAddrs=white) == ""
-        assert [metrics_status(server, password) for password in ("", "wrong", ADMIN.secret_key)] == statuses
+        assert [metrics(server, password)[0] for password in ("", "wrong", ADMIN.secret_key)] == statuses
+
+
+def test_no_secret_is_where_it_does_not_belong(server: ServedProcess) -> None:
+    """Everything but the files of accounts, and the one request that tells secrets on purpose."""
+    marked = Credentials("key-of-somebody", "Marked-secret-4kP7")
+    created = {"accessKey": marked.access_key, "secretKey": marked.secret_key}
+    put = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+    left = {}
+    with RawClient(server.port) as client:
+        for code, fields in (
+            (put, created),
+            (put, {**created, "accessKey": "short"}),
+            (RequestCode.DELETE_ACL_CONFIG, created),
+            (RequestCode.GET_BROKER_CLUSTER_ACL_INFO, {}),
+            (RequestCode.GET_BROKER_CONFIG, {}),
+            (RequestCode.GET_BROKER_RUNTIME_INFO, {}),
+        ):
+            for how, signed in (("right", ADMIN.signed(fields)), ("wrong", marked.signed(fields))):
+                left[f"{code.name} {how} {len(left)}"] = encode(client.call(code, signed))
+    _, left["metrics"] = metrics(server, ADMIN.secret_key)
+    assert b"orbitmq_access_denied_total{" in left["metrics"]
+    left |= {
+        str(path): path.read_bytes()
+        for path in server.directory.rglob("*")
+        if path.is_file() and path.parent.name != "accounts"
+    }
+    assert marked.access_key in server.log()
+    assert leaks(left, [ADMIN.secret_key, marked.secret_key]) == []
 
 
 def test_a_file_that_changes_is_in_force_soon_and_one_that_is_wrong_never(server: ServedProcess) -> None:
