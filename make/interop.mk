@@ -1,7 +1,7 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
 .PHONY: interop interop-control bench bench-timers bench-messaging bench-spark bench-quick
 
-interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js)
+interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
 
 interop-control: $(STAMP) ## The same tests against RocketMQ's own broker: the control of the tests

@@ -1,7 +1,7 @@
 """`python -m tests.prepare`: fetch and build what the suites would fetch and build in the middle of a run, side by side.
 
-Clients of other makers come from Maven, npm and pip, and take a minute in which the machine waits for the network; the archive of
-Spark's classes takes 50 s of CPU. What cannot be had is not said here: the tests that need it say it.
+Programs of other makers come from Maven, npm, pip and Go, and take a minute in which the machine waits for the network; the archive of
+Spark's classes takes 50 s of CPU, and what is written in Go a minute. What cannot be had is not said here: the tests that need it say it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rig.toolchain import (  # noqa: E402
     PROFILES,
     Missing,
     cpp_python,
+    go_judges,
     java_build,
     load_generator,
     node_modules,
@@ -47,5 +48,5 @@ if __name__ == "__main__":
     with ThreadPoolExecutor() as pool:
         print(
             "prepared:",
-            ", ".join(pool.map(timed, (java_builds, quick_start, node_modules, cpp_python, load_generator))),
+            ", ".join(pool.map(timed, (java_builds, quick_start, go_judges, node_modules, cpp_python, load_generator))),
         )

@@ -1,10 +1,10 @@
-"""Foreign software the rig needs: JDK and Maven, Node.js and npm, a C compiler, the wheel of the C++ client.
+"""Foreign software the rig needs: JDK and Maven, Node.js and npm, Go, a C compiler, the wheel of the C++ client.
 
 Rules of this file
-1. Machine prerequisites (JDK, Maven, Node.js, gcc) are looked for, never installed. A missing one raises `Missing` with the remedy.
+1. Machine prerequisites (JDK, Maven, Node.js, Go, gcc) are looked for, never installed. A missing one raises `Missing` with the remedy.
 2. Everything that is fetched or built lands in one cache folder (`.cache/interop` of the repository, or
    `INTEROP_CACHE`), once per content of its sources: a stamp holds their digest.
-3. Where packages come from is the business of Maven's, npm's and pip's own configuration; no address stands here.
+3. Where packages come from is the business of Maven's, npm's, pip's and Go's own configuration; no address stands here.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ class JavaBuild(NamedTuple):
     version: str
     java: Path
     classpath: str
+
+
+class GoJudges(NamedTuple):
+    """h2spec, which tries the rules of HTTP/2, and the test cases of grpc-go."""
+
+    h2spec: Path
+    grpc: Path
 
 
 def cache_folder() -> Path:
@@ -138,6 +145,20 @@ def cpp_python() -> Path:
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         raise Missing("the wheel of the C++ client exists for Linux on x86_64 only: run these tests there")
     return built("cpp", [pin], build) / "bin" / "python"
+
+
+def go_judges() -> GoJudges:
+    """Compiled from the versions that `go.mod` pins, without optimization, which they do not need. Cost: a minute of CPU once."""
+    go = program("go", "install Go 1.24 or newer (go.dev/doc/install)")
+    project = INTEROP / "go"
+    sources = [project / name for name in ("go.mod", "go.sum", "main.go")]
+
+    def build(target: Path) -> None:
+        quick = ["-ldflags=-s -w", "-gcflags=all=-N -l"]
+        run([go, "build", *quick, "-o", target, ".", "github.com/summerwind/h2spec/cmd/h2spec"], cwd=project)
+
+    folder = built("go", sources, build)
+    return GoJudges(folder / "h2spec", folder / "interop")
 
 
 def load_generator() -> Path:
