@@ -3,7 +3,9 @@
 Rules of this file
 1. A connection whose answer waits is not read, and nothing more of it is handled, until that answer has left: who is refused can neither
    have more refused meanwhile nor take places in the request queue from others. A oneway request, which has no answer, costs the same wait.
-2. One timer for all; at most `LATE_ANSWERS_MAX` wait. A connection that closes meanwhile is forgotten when its answer is due.
+2. What the connection had sent before its answer left is answered with it, up to `REFUSED_TOGETHER_MAX` refusals; more of them end it. So
+   a connection that ends while it waits is noticed when its answer is due, and not a wait for each of its requests later.
+3. One timer for all; at most `LATE_ANSWERS_MAX` wait.
 """
 
 from __future__ import annotations
@@ -11,14 +13,26 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+import msgspec
+
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
-from orbitmq.limits.access import LATE_ANSWERS_MAX
+from orbitmq.limits.access import LATE_ANSWERS_MAX, REFUSED_TOGETHER_MAX
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.units import NS_PER_MS
 
 WAKEUP: Final = "late answers"
+
+LAST_REFUSAL: Final = "access.last_refusal"
+"""Attachment of a peer: its `LastRefusal`."""
+
+
+class LastRefusal(msgspec.Struct, gc=False):
+    """When the last late answer of a connection left (monotonic), and how many earlier requests were refused after it."""
+
+    told_ns: int
+    together_count: int = 0
 
 
 class LateAnswers:
@@ -35,6 +49,16 @@ class LateAnswers:
 
     def send(self, peer: Peer, answer: Command | None, wait_ms: int) -> None:
         """Send an answer after a while, None for a request that gets none. Where too many wait already the connection is closed instead."""
+        last = peer.attachments.get(LAST_REFUSAL)
+        if isinstance(last, LastRefusal) and peer.received_ns <= last.told_ns:
+            last.together_count += 1
+            if last.together_count > REFUSED_TOGETHER_MAX:
+                peer.close(
+                    f"it sent more than {REFUSED_TOGETHER_MAX} requests behind one that was refused, and they are refused as well"
+                )
+            elif answer is not None:
+                peer.send(answer)
+            return
         if len(self._waiting) >= LATE_ANSWERS_MAX:
             peer.close(f"{LATE_ANSWERS_MAX} connections wait already because their callers are not known")
             return
@@ -48,6 +72,7 @@ class LateAnswers:
         now_ns = self._clock.monotonic_ns()
         while self._waiting and self._waiting[0][0] <= now_ns:
             _, _, peer, answer = heapq.heappop(self._waiting)
+            peer.attachments[LAST_REFUSAL] = LastRefusal(now_ns)
             if answer is not None:
                 peer.send(answer)
             peer.resume_requests()

@@ -69,5 +69,9 @@ FAILED_ADDRESSES_MAX: Final = 10_000
 LATE_ANSWERS_MAX: Final = 10_000
 """Answers that wait because of failures, one for each connection; beyond them a connection that fails is closed."""
 
+REFUSED_TOGETHER_MAX: Final = 64
+"""Requests that a connection had sent behind one whose refusal waited, and that are refused with it: a program with a wrong password has
+fewer under way. A connection with more is closed, or each of its requests would wait in turn long after their sender has gone."""
+
 WORD_CHARS_SHOWN: Final = 64
 """Characters that an error shows of a word of a policy that means nothing: it goes back in the header of an answer."""

@@ -16,6 +16,7 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.room import NotAnsweredYet, RequestHandler, Room
 from orbitmq.broker.rooms import BrokerRooms
+from orbitmq.limits.access import REFUSED_TOGETHER_MAX
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -112,6 +113,29 @@ def test_a_refusal_that_waits_pauses_its_connection_also_for_a_oneway_request(
     rig.broker.tick()
     assert [sent.code for sent in peer.sent] == ([] if oneway else [ResponseCode.NO_PERMISSION])
     assert peer.pauses == 0
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+def test_what_was_sent_before_a_late_refusal_left_is_refused_with_it(rig: Any, gate: StubGate, oneway: bool) -> None:
+    gate.wait_ms, peer = 100, rig.peer()
+    rig.try_call(CODE, {}, peer=peer)
+    rig.clock.advance(100)
+    rig.broker.tick()
+    answers = [rig.try_call(CODE, {}, oneway=oneway, peer=peer) for _ in range(REFUSED_TOGETHER_MAX)]
+    assert [answer is None for answer in answers] == [oneway] * REFUSED_TOGETHER_MAX
+    assert (peer.pauses, peer.closed) == (0, None)
+    rig.try_call(CODE, {}, oneway=oneway, peer=peer)
+    assert peer.closed is not None, "one more ends the connection"
+
+
+def test_what_is_sent_after_a_late_refusal_waits_again(rig: Any, gate: StubGate) -> None:
+    gate.wait_ms, peer = 100, rig.peer()
+    rig.try_call(CODE, {}, peer=peer)
+    rig.clock.advance(100)
+    rig.broker.tick()
+    rig.clock.advance(1)
+    assert rig.try_call(CODE, {}, peer=peer) is None
+    assert peer.pauses == 1
 
 
 def test_a_request_that_is_asked_again_passes_the_gate_again(rig: Any, gate: StubGate, room: GatedRoom) -> None:
