@@ -10,8 +10,8 @@ import orbitmq
 
 SOURCE = Path(orbitmq.__file__).parent
 
-KNOWN = [["orbitmq.server.accepted", "orbitmq.server.listener"]]
-"""A listener makes its connections, and a connection uses most of its listener: two halves of one thing."""
+KNOWN = [["orbitmq.server.accepted", "orbitmq.server.accepted_connection", "orbitmq.server.listener"]]
+"""A listener makes its connections, and a connection uses most of its listener, in what all protocols share and in its own: one thing."""
 
 
 def module_name(path: Path) -> str:
