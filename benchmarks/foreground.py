@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -34,6 +35,9 @@ def main() -> None:
     settings = dict(word.split("=", 1) for word in options.set)
     broker = BrokerUnderTest(options.kind, options.folder, settings=settings, ports=ports, profile=JvmProfile.MEASURE)
     begin = time.time() * 1000
+    asked_to_stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked_to_stop.set())
     broker.launch()
     first = probe.first_send(broker.broker_port, begin)
     known = {
@@ -43,7 +47,7 @@ def main() -> None:
         "data": str(broker.data),
     }
     print(json.dumps({**known, "first_send_ok_ms": round(first.send_ok_ms)}), flush=True)
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    asked_to_stop.wait()
     print(json.dumps({"stop_s": round(broker.stop(), 2)}), flush=True)
 
 
