@@ -19,6 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClassesForFiles
 
 from orbitmq.errors import Http2Error
+from orbitmq.limits.grpc import REQUEST_BYTES_MAX
 from orbitmq.protocol.grpc.answers import error_head, percent_encoded
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.definitions import FILE_NAME, read_definitions
@@ -91,7 +92,7 @@ class ServiceCall:
         self._headers = headers
         self._port = port
         self._stream_id = stream_id
-        self._cutter = MessageCutter(is_single=False)
+        self._cutter = MessageCutter(REQUEST_BYTES_MAX, is_single=False)
         self._summed_bytes = 0
         self._has_head = False
         self._has_ended = False
