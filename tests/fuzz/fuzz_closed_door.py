@@ -17,9 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.callers import CLUSTER, CallingPeer, Grant, UsersInMemory, grants_for, led_to, needs_by_hand, sample, signed
 
-from orbitmq.access.denied import Denied
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER
+from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.users import User, UserStatus
 from orbitmq.access.users_gate import GateRules, UsersGate
 from orbitmq.clock import ManualClock

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from orbitmq.access import table as under_test
-from orbitmq.access.denied import Denied
+from orbitmq.access.gate import Denied
 from orbitmq.access.policies import ALL_ACTIONS, Acl, Decision, Entry, PolicyType, read_resource
 from orbitmq.access.table import AccessTable
 from orbitmq.access.users import User, UserStatus, UserType

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from orbitmq.access.users import User
+from orbitmq.errors import OrbitError
+from orbitmq.limits.broker import REMARK_CHARS_MAX
+from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 
@@ -27,6 +30,19 @@ def caller_name(peer: Peer) -> str:
     """The user whose request of this connection is being handled; empty while nobody is asked who they are."""
     user = peer.attachments.get(CALLER)
     return user.name if isinstance(user, User) else ""
+
+
+class Denied(OrbitError):
+    """`code` and `remark` of the answer, which is given after `wait_ms`. The remark says who may not do what from where; it never holds a
+    secret or a signature."""
+
+    def __init__(self, code: ResponseCode, remark: str, *, wait_ms: int = 0) -> None:
+        if len(remark) > REMARK_CHARS_MAX:  # it may quote a name that is a megabyte long
+            remark = f"{remark[: REMARK_CHARS_MAX // 2]} ... {remark[-REMARK_CHARS_MAX // 4 :]}"
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.wait_ms = wait_ms
 
 
 class Gate(Protocol):

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import LedTo
+from orbitmq.access.gate import Denied, LedTo
 from orbitmq.errors import ProtocolError
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_send_forbidden
 from orbitmq.protocol.remoting.bodies import (

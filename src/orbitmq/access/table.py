@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from orbitmq.access.denied import Denied
 from orbitmq.access.evaluation import Permissions
+from orbitmq.access.gate import Denied
 from orbitmq.access.policies import Acl, Entry, PolicyType, ResourcePattern, read_entry
 from orbitmq.access.policy_bodies import entry_info
 from orbitmq.access.users import User, UserStatus, UserType, subject_text

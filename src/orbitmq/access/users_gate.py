@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from orbitmq.access.authentication import Authentication, Unproven
-from orbitmq.access.denied import Denied
 from orbitmq.access.evaluation import Permissions
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.gate import CALLER, Denied, LedTo
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.protocol.remoting.codes import ResponseCode

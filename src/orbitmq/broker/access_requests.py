@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import CALLER
+from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.policies import Acl, Entry, PolicyType, action_words, read_resource, read_word
 from orbitmq.access.policy_bodies import acl_info, read_policies, read_subject, read_user, user_info
 from orbitmq.access.users import User, UserStatus, UserType, subject_text

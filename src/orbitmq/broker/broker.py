@@ -21,8 +21,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import LedTo
+from orbitmq.access.gate import Denied, LedTo
 from orbitmq.access.late_answers import LateAnswers
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState

@@ -19,8 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import Gate
+from orbitmq.access.gate import Denied, Gate
 from orbitmq.access.late_answers import LateAnswers
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.callers import BODIES, CLUSTER, led_to, needs_by_hand, sample
 
-from orbitmq.access.denied import Denied
+from orbitmq.access.gate import Denied
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request

@@ -21,9 +21,8 @@ from tests.callers import (
     signed,
 )
 
-from orbitmq.access.denied import Denied
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER
+from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.needed import Needed
 from orbitmq.access.policies import Decision
 from orbitmq.access.users import User, UserStatus, UserType

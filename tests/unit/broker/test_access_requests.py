@@ -11,8 +11,7 @@ import pytest
 from tests.unit.broker.conftest import ListPeer
 from tests.worlds.little_store import SteppedWorker
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import CALLER
+from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.users import ACCESS_FILE, User, UserStatus, UserType
 from orbitmq.broker.access_requests import AccessRequests
 from orbitmq.broker.saved_access import AccessFile, SavedAccess

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import LedTo
+from orbitmq.access.gate import Denied, LedTo
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState

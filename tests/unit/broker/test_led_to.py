@@ -14,8 +14,7 @@ from tests.unit.broker.conftest import NOW_MS, SMALL_STORE, STORE_HOST
 from tests.unit.broker.timers.conftest import TimerRig
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.gate import CALLER, Denied, LedTo
 from orbitmq.access.users import User
 from orbitmq.broker import real_topics
 from orbitmq.broker.settings import BrokerSettings

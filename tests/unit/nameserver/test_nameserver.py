@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import Gate, LedTo
+from orbitmq.access.gate import Denied, Gate, LedTo
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.config import NameServerConfig

@@ -16,8 +16,7 @@ from tests.callers import CLUSTER, TOPIC, Grant, UsersInMemory, led_to, signed
 from tests.worlds.certificates import Authority
 from tests.worlds.opened_port import FiredTimers, NoSocket
 
-from orbitmq.access.denied import Denied
-from orbitmq.access.gate import Gate
+from orbitmq.access.gate import Denied, Gate
 from orbitmq.access.plain.accounts import read_plain_tree
 from orbitmq.access.plain.gate import PlainGate
 from orbitmq.access.plain.table import PlainTable

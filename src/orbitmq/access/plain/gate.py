@@ -28,9 +28,8 @@ from operator import and_
 from typing import Final, NamedTuple, NoReturn
 
 from orbitmq.access.authentication import Authentication, Unproven
-from orbitmq.access.denied import Denied
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.gate import CALLER, Denied, LedTo
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.access.plain.accounts import PlainAccount, PlainPermission
 from orbitmq.access.plain.addresses import Fields, address_fields

@@ -7,9 +7,8 @@ import random
 import pytest
 from tests.callers import ADDRESS, CLUSTER, GROUP, TOPIC, CallingPeer, led_to, sample, signed
 
-from orbitmq.access.denied import Denied
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.gate import CALLER, Denied, LedTo
 from orbitmq.access.plain.accounts import PlainAccount, PlainFile, read_plain_tree
 from orbitmq.access.plain.gate import EXCEPTION, NOT_ALLOWED, PlainGate
 from orbitmq.access.plain.table import PlainTable
