@@ -129,6 +129,9 @@ class PortTraffic(msgspec.Struct):
 class Listener:
     """One listening port and its connections."""
 
+    ALPN: tuple[str, ...] = ()
+    """Names of protocols that a TLS client may ask for."""
+
     def __init__(
         self,
         name: str,
@@ -171,7 +174,7 @@ class Listener:
         PortTakenError or ConfigurationError when the address cannot be had.
         """
         create = asyncio.get_running_loop().create_server
-        made = protocols(self._rules, self.name, self._connected)
+        made = protocols(self._rules, self.name, self._connected, self.ALPN)
         backlog = self.limits.backlog
         try:
             if bound is not None:

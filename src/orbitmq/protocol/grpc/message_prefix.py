@@ -52,6 +52,10 @@ class MessageCutter:
         del kept[:at]
         return messages
 
+    def forget(self) -> None:
+        """Nobody wants what has come so far."""
+        self._kept = bytearray()
+
     def end(self) -> None:
         """The caller has sent everything."""
         if self._kept:

@@ -1,0 +1,119 @@
+"""A call that came on a connection of ours: the `OpenCall` that handlers see.
+
+Rules of this file
+1. Answers go into the HTTP/2 connection at once and leave with the end of the turn. Those that nobody wants any longer are dropped.
+2. The head of the answer is sent with the first message, or with the end where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from orbitmq.protocol.grpc.answers import HEAD, OK_TRAILERS, error_head, error_trailers
+from orbitmq.protocol.grpc.call_error import CallError
+from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES, MessageCutter, with_prefix
+from orbitmq.protocol.grpc.rpcs import Shape
+
+if TYPE_CHECKING:
+    from orbitmq.server.grpc.connection import GrpcConnection
+
+_CALL_MEMORY_BYTES: Final = 2_000
+"""About what a call takes with its header fields, beside the bytes of its message."""
+
+
+class AcceptedCall:
+    """One stream of a connection. `received_ns`: see `OpenCall`."""
+
+    __slots__ = (
+        "_connection",
+        "_has_ended",
+        "_has_head",
+        "call",
+        "cutter",
+        "is_handed_over",
+        "is_wanted",
+        "message",
+        "received_ns",
+        "stream_id",
+    )
+
+    def __init__(self, connection: GrpcConnection, stream_id: int, call: GrpcCall) -> None:
+        self._connection = connection
+        self._has_head = False
+        self._has_ended = False
+        self.stream_id = stream_id
+        self.call = call
+        self.cutter = MessageCutter(call.row.bytes_max, is_single=call.row.shape is not Shape.BIDIRECTIONAL)
+        self.message: bytes | None = None
+        """The one message of a request that has not ended yet."""
+        self.is_handed_over = False
+        """The handler has seen a message of it, and ends it."""
+        self.is_wanted = True
+        self.received_ns = 0
+
+    def __repr__(self) -> str:
+        return f"{self.call.row.rpc} of {self._connection}"
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the request that were read and not handed over."""
+        return self.cutter.kept_bytes + (0 if self.message is None else len(self.message))
+
+    # --- OpenCall -----------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._connection.address
+
+    @property
+    def host(self) -> bytes:
+        return self._connection.host
+
+    @property
+    def writable(self) -> bool:
+        return self._connection.writable
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        self._connection.when_writable(call)
+
+    def answer(self, message: bytes) -> None:
+        if self._has_ended or not self.is_wanted:
+            return
+        http2, stream_id = self._connection.http2, self.stream_id
+        if not self._has_head:
+            self._has_head = True
+            http2.send_headers(stream_id, HEAD)
+        if not http2.send_data(stream_id, with_prefix(message)):
+            self.is_wanted = False
+        self._connection.answered(len(message) + PREFIX_BYTES)
+
+    def end(self) -> None:
+        if not self._has_ended:
+            self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
+
+    def fail(self, error: CallError) -> None:
+        if not self._has_ended:
+            self._end(error_trailers(error) if self._has_head else error_head(error))
+
+    def _end(self, block: bytes) -> None:
+        self._has_ended = True
+        self._connection.http2.send_headers(self.stream_id, block, end=True)
+        self._connection.call_ended(self)
+
+
+class CallMessage(msgspec.Struct, gc=False):
+    """Something of a call, in the order in which it came: a message; with None the caller has sent everything, or cancelled the call."""
+
+    call: AcceptedCall
+    message: bytes | None
+
+    @property
+    def memory_bytes(self) -> int:
+        return _CALL_MEMORY_BYTES + (0 if self.message is None else len(self.message))
+
+    def unpacked(self) -> CallMessage:
+        return self

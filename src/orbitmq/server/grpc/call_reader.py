@@ -1,0 +1,101 @@
+"""What came on a connection as messages of calls: HTTP/2 below, whole messages above. No I/O.
+
+Rules of this file
+1. A call that takes one message is handed over when its request has ended, with that message; a stream of messages one by one.
+2. What a caller does wrong ends its call here, with a status of gRPC; nothing of it is handed over any more.
+3. Bytes are acknowledged as they come, since a message may be larger than a window. What is kept of requests that are not whole is counted
+   (`pending_bytes`); the port bounds it for all its connections together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.errors import Http2Error
+from orbitmq.protocol.grpc.answers import error_head
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+from orbitmq.protocol.grpc.calls import GrpcCall, read_call
+from orbitmq.protocol.grpc.rpcs import Shape
+from orbitmq.protocol.http2.connection import Http2Connection
+from orbitmq.protocol.http2.events import DataReceived, RequestStarted, StreamReset
+from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
+
+
+class CallReader:
+    """The calls of one connection. `begun(stream_id, call)` makes the server's side of one.
+
+    `calls`: those that have begun and not ended, by stream. `pending_bytes`: of requests that have not come whole.
+    """
+
+    def __init__(self, http2: Http2Connection, begun: Callable[[int, GrpcCall], AcceptedCall]) -> None:
+        self._http2 = http2
+        self._begun = begun
+        self.calls: dict[int, AcceptedCall] = {}
+        self.pending_bytes = 0
+
+    @property
+    def failure(self) -> Http2Error | None:
+        return self._http2.failure
+
+    def receive_data(self, data: bytes) -> list[CallMessage]:
+        """Raises Http2Error, after whole messages with the next call: `failure` says so."""
+        found: list[CallMessage] = []
+        for event in self._http2.receive_data(data):
+            if type(event) is DataReceived:
+                self._take_data(event, found)
+            elif type(event) is RequestStarted:
+                self._take_start(event)
+            elif type(event) is StreamReset:
+                self._take_reset(event.stream_id, found)
+        return found
+
+    def ended(self, call: AcceptedCall) -> None:
+        """The server has ended a call: what still comes of it is dropped."""
+        if self.calls.pop(call.stream_id, None) is not None:
+            self.pending_bytes -= call.held_bytes
+            call.message = None
+            call.cutter.forget()
+
+    def _take_start(self, event: RequestStarted) -> None:
+        try:
+            call = read_call(event.headers)
+        except CallError as error:
+            self._http2.send_headers(event.stream_id, error_head(error), end=True)
+            return
+        begun = self.calls[event.stream_id] = self._begun(event.stream_id, call)
+        if event.ended:
+            begun.fail(CallError(GrpcStatus.INTERNAL, "the request has no message"))
+
+    def _take_data(self, event: DataReceived, found: list[CallMessage]) -> None:
+        if event.flow_bytes:
+            self._http2.acknowledge(event.stream_id, event.flow_bytes)
+        call = self.calls.get(event.stream_id)
+        if call is None:
+            return
+        held_bytes = call.held_bytes
+        try:
+            messages = call.cutter.feed(event.data) if event.data else []
+            if event.ended:
+                call.cutter.end()
+        except CallError as error:
+            self.pending_bytes += call.held_bytes - held_bytes
+            call.fail(error)
+            return
+        if call.call.row.shape is Shape.BIDIRECTIONAL:
+            found += [CallMessage(call, message) for message in messages]
+            if event.ended:
+                found.append(CallMessage(call, None))
+        elif event.ended:
+            message = messages[0] if messages else call.message
+            call.message = None
+            found.append(CallMessage(call, message))
+        elif messages:
+            call.message = messages[0]
+        self.pending_bytes += call.held_bytes - held_bytes
+
+    def _take_reset(self, stream_id: int, found: list[CallMessage]) -> None:
+        """The caller has cancelled a call."""
+        call = self.calls.get(stream_id)
+        if call is not None:
+            call.is_wanted = False
+            found.append(CallMessage(call, None))

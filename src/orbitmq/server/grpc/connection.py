@@ -1,0 +1,109 @@
+"""A connection that speaks gRPC over HTTP/2: its calls and the handler behind them.
+
+Rules of this file
+1. Every call that a handler was given is ended by it. When the caller cancels it or is gone, the handler is told, once, and ends it then.
+2. What a connection has to say beside answers (settings, windows, pings) leaves with the turn as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.http2.connection import Http2Connection
+from orbitmq.protocol.http2.frames import ErrorCode
+from orbitmq.server.accepted_connection import AcceptedConnection
+from orbitmq.server.connection_states import ConnectionEvent
+from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
+from orbitmq.server.grpc.call_reader import CallReader
+
+if TYPE_CHECKING:
+    from orbitmq.server.grpc.listener import GrpcListener
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcConnection(AcceptedConnection[CallMessage]):
+    """A client that speaks gRPC."""
+
+    __slots__ = ("http2",)
+
+    _listener: GrpcListener
+    _connection: CallReader
+
+    def __init__(self, listener: GrpcListener) -> None:
+        self.http2 = Http2Connection()
+        super().__init__(listener, CallReader(self.http2, self._begun))
+
+    def _begun(self, stream_id: int, call: GrpcCall) -> AcceptedCall:
+        self._unanswered += 1
+        self._listener.traffic.unanswered += 1
+        self._listener.traffic.frames_in += 1
+        return AcceptedCall(self, stream_id, call)
+
+    # --- asked by its calls -------------------------------------------------------------------------------------------
+
+    def answered(self, count: int) -> None:
+        """So many bytes of answers leave with the end of the turn, or wait for the client's windows."""
+        self._listener.traffic.frames_out += 1
+        self._collected(count)
+
+    def call_ended(self, call: AcceptedCall) -> None:
+        self._connection.ended(call)
+        if self._unanswered:
+            self._unanswered -= 1
+            self._listener.traffic.unanswered -= 1
+        self._collected(0)
+
+    # --- what the connection asks -------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._dirty:
+            self._collected(0)
+
+    def flush(self) -> None:
+        self._out += self.http2.take_output()
+        self._out_bytes = sum([len(part) for part in self._out])
+        super().flush()
+
+    def _take(self, request: CallMessage, *, excess: bool = False) -> None:
+        """Hand over what came. Nothing escapes from here."""
+        call, message = request.call, request.message
+        call.received_ns = self.received_ns
+        handler = self._listener.calls
+        try:
+            if message is None:
+                if call.is_handed_over:
+                    handler.over(call)
+                else:
+                    call.end()
+            elif call.is_wanted:
+                call.is_handed_over = True
+                if excess:
+                    handler.excess(call, message)
+                else:
+                    handler.message(call, message)
+        except Exception:
+            self._listener.traffic.handler_errors += 1
+            _log.exception("%s: %s failed", self._listener.name, call)
+            call.fail(CallError(GrpcStatus.INTERNAL, "the server failed to carry out the call; its log says why"))
+
+    def _packed(self, request: CallMessage) -> CallMessage:
+        return request
+
+    def _end(self, event: ConnectionEvent) -> None:
+        if self.http2.failure is None:
+            self.http2.go_away(ErrorCode.NO_ERROR)
+        super()._end(event)
+
+    def _socket_lost(self) -> None:
+        for call in list(self._connection.calls.values()):
+            if call.is_wanted:
+                call.is_wanted = False
+                self._take(CallMessage(call, None))
+
+    def gone(self) -> None:
+        """Its calls were told when the socket was lost."""

@@ -1,0 +1,74 @@
+"""The gRPC front end: a port whose connections speak HTTP/2, and the handler of their calls.
+
+Rules of this file
+1. No timer of its own: the look for idle connections gives those that stay their budgets again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Protocol
+
+from orbitmq.clock import Clock
+from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.server.accepted_connection import AcceptedConnection
+from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.grpc.connection import GrpcConnection
+from orbitmq.server.listener import Handler, Listener, ListenerLimits, PortTraffic
+from orbitmq.server.turn import Turn, Wakeups
+
+
+class CallHandler(Protocol):
+    """What stands behind the port. Whatever it is handed it ends, see `OpenCall`."""
+
+    def message(self, call: OpenCall, message: bytes) -> None:
+        """A message came: the request of a call that has one, or the next of a stream."""
+        ...
+
+    def excess(self, call: OpenCall, message: bytes) -> None:
+        """As `message`, where too many requests wait: refuse what can be repeated."""
+        ...
+
+    def over(self, call: OpenCall) -> None:
+        """No message comes any more of a stream, or the call was cancelled (`is_wanted`). Called at most twice."""
+        ...
+
+
+class GrpcListener(Listener):
+    """One listening port that speaks gRPC. See `Listener`."""
+
+    ALPN = ("h2",)
+
+    def __init__(
+        self,
+        name: str,
+        broker: Handler,
+        make_calls: Callable[[], CallHandler],
+        turn: Turn,
+        wakeups: Wakeups,
+        clock: Clock,
+        limits: ListenerLimits | None = None,
+        *,
+        traffic: PortTraffic | None = None,
+        room: ConnectionRoom | None = None,
+        rules: PortRules | None = None,
+    ) -> None:
+        """`broker` is whose turn ends with this port's. `make_calls()` gives what carries calls out; it is made at the first connection, as
+        it takes protobuf, which a process without clients of gRPC is spared."""
+        super().__init__(name, broker, turn, wakeups, clock, limits, traffic=traffic, room=room, rules=rules)
+        self._make_calls = make_calls
+
+    @cached_property
+    def calls(self) -> CallHandler:
+        return self._make_calls()
+
+    def _connected(self) -> AcceptedConnection[Any]:
+        return GrpcConnection(self)
+
+    def _sweep(self) -> None:
+        for connection in self.peers:
+            if isinstance(connection, GrpcConnection):
+                connection.http2.renew_budgets()
+        super()._sweep()

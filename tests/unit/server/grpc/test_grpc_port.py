@@ -1,0 +1,419 @@
+"""A port that speaks gRPC: calls reach their handler whole and in order, whatever else the client does, and each is ended once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from tests.worlds.certificates import Authority, Pair
+
+from orbitmq.clock import SystemClock
+from orbitmq.limits.grpc import IDLE_FRAMES_MAX
+from orbitmq.limits.server import HANDLED_AT_ONCE_MAX
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+from orbitmq.protocol.grpc.message_prefix import with_prefix
+from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.protocol.http2.connection import Http2Connection
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.server.certificates import CertificateFiles
+from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.grpc.connection import GrpcConnection
+from orbitmq.server.grpc.listener import GrpcListener
+from orbitmq.server.listener import ListenerLimits
+from orbitmq.server.request_queue import RequestQueue
+from orbitmq.server.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.turn import Turn, Wakeups
+
+SERVICE = "/apache.rocketmq.v2.MessagingService/"
+LIMIT_S = 60
+
+
+class Broker:
+    """Its turns end, and no command comes."""
+
+    def handle(self, request: Command, peer: Peer) -> Command | None:
+        raise AssertionError("no command comes")
+
+    handle_excess = handle
+
+    def peer_closed(self, peer: Peer) -> None:
+        raise AssertionError("no peer was there")
+
+    def end_turn(self) -> None:
+        return None
+
+
+class Calls:
+    """Says what it is asked, in the words of the request: `answer`, `hold`, `fail`, `break`, or the number of bytes to answer."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self.held: list[OpenCall] = []
+        self.changed = asyncio.Event()
+
+    def message(self, call: OpenCall, message: bytes) -> None:
+        self._see(call.call.row.rpc, message)
+        if message == b"break":
+            raise RuntimeError("planted")
+        if message == b"fail":
+            call.fail(CallError(GrpcStatus.RESOURCE_EXHAUSTED, "no more é"))
+        elif message == b"hold":
+            self.held.append(call)
+        else:
+            call.answer(bytes(int(message)) if message.isdigit() else message)
+            if call.call.row.rpc != "Telemetry":
+                call.end()
+
+    def excess(self, call: OpenCall, message: bytes) -> None:
+        self._see("excess", message)
+        call.end()
+
+    def over(self, call: OpenCall) -> None:
+        self._see("over", b"wanted" if call.is_wanted else b"")
+        call.end()
+
+    def _see(self, what: str, message: bytes) -> None:
+        self.seen.append((what, message[:20]))
+        self.changed.set()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
+            self.changed.clear()
+            await self.changed.wait()
+
+
+class Client:
+    """One connection of the library h2. `answers`: content by call; `trailers`: what ended a call."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self.h2.initiate_connection()
+        self.answers: dict[int, bytes] = {}
+        self.heads: dict[int, dict[str, str]] = {}
+        self.trailers: dict[int, dict[str, str]] = {}
+        self.others: list[str] = []
+        self.is_closed = False
+
+    def begin(self, rpc: str) -> int:
+        stream_id = int(self.h2.get_next_available_stream_id())
+        path = rpc if rpc.startswith("/") else SERVICE + rpc
+        fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+            ("te", "trailers"),
+        ]
+        self.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc"), ("x-mq-client-id", "one")])
+        self.write()
+        return stream_id
+
+    def send(self, stream_id: int, data: bytes, *, end: bool = False) -> None:
+        self.h2.send_data(stream_id, data, end_stream=end)
+        self.write()
+
+    def call(self, rpc: str, message: bytes) -> int:
+        stream_id = self.begin(rpc)
+        self.send(stream_id, with_prefix(message), end=True)
+        return stream_id
+
+    def cancel(self, stream_id: int) -> None:
+        self.h2.reset_stream(stream_id, 8)
+        self.write()
+
+    def write(self) -> None:
+        self.writer.write(self.h2.data_to_send())
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
+            data = await self._reader.read(65_536)
+            if not data:
+                self.is_closed = True
+                assert is_true(), (self.others, self.trailers)
+                return
+            for event in self.h2.receive_data(data):
+                self._take(event)
+            self.write()
+
+    async def ended(self, stream_id: int) -> dict[str, str]:
+        await self.until(lambda: stream_id in self.trailers)
+        return self.trailers[stream_id]
+
+    async def closed(self) -> None:
+        await self.until(lambda: self.is_closed)
+
+    def _take(self, event: h2.events.Event) -> None:
+        match event:
+            case h2.events.ResponseReceived():
+                self.heads[event.stream_id] = dict(event.headers)
+                if event.stream_ended:
+                    self.trailers[event.stream_id] = dict(event.headers)
+            case h2.events.DataReceived():
+                self.answers[event.stream_id] = self.answers.get(event.stream_id, b"") + event.data
+                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            case h2.events.TrailersReceived():
+                self.trailers[event.stream_id] = dict(event.headers)
+            case _:
+                self.others.append(type(event).__name__)
+
+
+class Port:
+    def __init__(self, listener: GrpcListener, calls: Calls, client: Client) -> None:
+        self.listener = listener
+        self.calls = calls
+        self.client = client
+
+    @property
+    def connection(self) -> GrpcConnection:
+        (connection,) = self.listener.peers
+        assert isinstance(connection, GrpcConnection)
+        return connection
+
+
+def _certificate(pair: Pair) -> CertificateFiles:
+    return CertificateFiles(TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key)), SystemClock())
+
+
+@asynccontextmanager
+async def port(
+    limits: ListenerLimits | None = None,
+    requests_max: int = 10_000,
+    pair: Pair | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[Port]:
+    loop, clock, calls = asyncio.get_running_loop(), SystemClock(), Calls()
+    turn = Turn(loop, clock, RequestQueue(clock, requests_max))
+    wakeups = Wakeups(loop)
+    rules = None if pair is None else PortRules(wakeups, TlsMode.PERMISSIVE, _certificate(pair))
+    limits = limits or ListenerLimits(idle_ms=0)
+    listener = GrpcListener("grpc", Broker(), lambda: calls, turn, wakeups, clock, limits, rules=rules)
+    await listener.start("127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            client = Client(*await asyncio.open_connection(*listener.address, ssl=tls))
+            yield Port(listener, calls, client)
+            client.writer.close()
+    finally:
+        await listener.stop(grace_ms=1_000)
+    assert listener.traffic.unanswered == 0
+    assert listener.traffic.held_bytes == 0
+
+
+async def test_a_call_is_answered_with_a_head_its_message_and_trailers() -> None:
+    async with port() as it:
+        stream_id = it.client.call("QueryRoute", b"where")
+        assert await it.client.ended(stream_id) == {"grpc-status": "0"}
+        assert it.client.heads[stream_id] == {":status": "200", "content-type": "application/grpc"}
+        assert it.client.answers[stream_id] == with_prefix(b"where")
+        assert it.calls.seen == [("QueryRoute", b"where")]
+
+
+async def test_a_message_comes_in_any_pieces_and_may_be_larger_than_a_window() -> None:
+    async with port() as it:
+        client, message = it.client, b"x" * 3_000_000
+        stream_id, data, at = client.begin("SendMessage"), with_prefix(message), 0
+        for size in (1, 3, 2, 1, 500):
+            client.send(stream_id, data[at : at + size])
+            at += size
+        while at < len(data):
+            await client.until(lambda: client.h2.local_flow_control_window(stream_id) > 0)
+            size = min(client.h2.local_flow_control_window(stream_id), 16_384, len(data) - at)
+            client.send(stream_id, data[at : at + size], end=at + size == len(data))
+            at += size
+        assert await client.ended(stream_id) == {"grpc-status": "0"}
+        assert client.answers[stream_id] == data, "and the answer waited for the windows of the client"
+
+
+async def test_calls_are_answered_in_whatever_order_their_answers_come() -> None:
+    async with port() as it:
+        first, second = it.client.call("ReceiveMessage", b"hold"), it.client.call("QueryRoute", b"now")
+        await it.client.ended(second)
+        (held,) = it.calls.held
+        held.answer(b"one")
+        held.answer(b"two")
+        held.end()
+        held.end()
+        held.answer(b"too late")
+        await it.client.ended(first)
+        assert it.client.answers[first] == with_prefix(b"one") + with_prefix(b"two")
+
+
+async def test_messages_of_a_stream_come_one_by_one_and_its_end_after_them() -> None:
+    async with port() as it:
+        stream_id = it.client.begin("Telemetry")
+        it.client.send(stream_id, with_prefix(b"a") + with_prefix(b"b"))
+        await it.client.until(lambda: it.client.answers.get(stream_id) == with_prefix(b"a") + with_prefix(b"b"))
+        it.client.send(stream_id, with_prefix(b"c"), end=True)
+        assert await it.client.ended(stream_id) == {"grpc-status": "0"}
+        assert it.calls.seen == [("Telemetry", b"a"), ("Telemetry", b"b"), ("Telemetry", b"c"), ("over", b"wanted")]
+
+
+async def test_who_carries_a_call_out_hears_that_it_was_cancelled() -> None:
+    async with port() as it:
+        stream_id = it.client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: bool(it.calls.held))
+        it.client.cancel(stream_id)
+        await it.calls.until(lambda: it.calls.seen[-1] == ("over", b""))
+        await it.client.ended(it.client.call("QueryRoute", b"alive"))
+        assert it.connection.http2.stream_count == 0
+
+
+async def test_a_call_that_is_cancelled_before_it_came_whole_is_nobody_s() -> None:
+    async with port() as it:
+        stream_id = it.client.begin("SendMessage")
+        it.client.send(stream_id, with_prefix(b"half")[:6])
+        it.client.cancel(stream_id)
+        await it.client.ended(it.client.call("QueryRoute", b"alive"))
+        assert it.calls.seen == [("QueryRoute", b"alive")]
+        assert it.connection.http2.stream_count == 0
+
+
+async def test_a_lost_connection_ends_its_calls_once() -> None:
+    async with port() as it:
+        for _ in range(3):
+            it.client.call("ReceiveMessage", b"hold")
+        half = it.client.begin("SendMessage")
+        it.client.send(half, with_prefix(b"half")[:6])
+        await it.calls.until(lambda: len(it.calls.held) == 3)
+        it.client.writer.transport.abort()
+        await it.calls.until(lambda: it.calls.seen.count(("over", b"")) == 3)
+        assert not any(call.is_wanted for call in it.calls.held)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "data", "status"),
+    [
+        (SERVICE + "Nothing", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
+        ("PullMessage", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
+        ("QueryRoute", b"", GrpcStatus.INTERNAL),
+        ("QueryRoute", with_prefix(b"cut")[:7], GrpcStatus.INTERNAL),
+        ("QueryRoute", with_prefix(b"one") + with_prefix(b"two"), GrpcStatus.INTERNAL),
+        ("QueryRoute", b"\1" + with_prefix(b"packed")[1:], GrpcStatus.UNIMPLEMENTED),
+        ("QueryRoute", b"\0\xff\xff\xff\xffmuch", GrpcStatus.RESOURCE_EXHAUSTED),
+        ("QueryRoute", with_prefix(b"fail"), GrpcStatus.RESOURCE_EXHAUSTED),
+        ("QueryRoute", with_prefix(b"break"), GrpcStatus.INTERNAL),
+    ],
+)
+async def test_a_wrong_call_ends_alone(rpc: str, data: bytes, status: GrpcStatus) -> None:
+    async with port() as it:
+        held = it.client.call("ReceiveMessage", b"hold")
+        stream_id = it.client.begin(rpc)
+        it.client.send(stream_id, data, end=True)
+        assert (await it.client.ended(stream_id))["grpc-status"] == str(int(status))
+        it.calls.held[0].end()
+        assert await it.client.ended(held) == {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
+        assert it.connection.http2.stream_count == 0
+
+
+async def test_the_headers_alone_are_no_request() -> None:
+    async with port() as it:
+        stream_id = int(it.client.h2.get_next_available_stream_id())
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", SERVICE + "QueryRoute"), (":authority", "x")]
+        it.client.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc")], end_stream=True)
+        it.client.write()
+        assert (await it.client.ended(stream_id))["grpc-status"] == str(int(GrpcStatus.INTERNAL))
+        assert it.calls.seen == []
+
+
+async def test_what_has_not_come_whole_is_bounded_for_all_calls_together() -> None:
+    async with port(ListenerLimits(idle_ms=0, held_bytes_max=50_000)) as it:
+        for _ in range(6):
+            stream_id = it.client.begin("SendMessage")
+            it.client.send(stream_id, with_prefix(bytes(20_000))[:9_000])
+        await it.client.closed()
+        assert it.listener.traffic.slow_cut == 1
+
+
+async def test_beyond_the_request_queue_the_handler_refuses() -> None:
+    async with port(requests_max=2) as it:
+        client = it.client
+        streams = []
+        for number in range(HANDLED_AT_ONCE_MAX + 8):
+            stream_id = int(client.h2.get_next_available_stream_id())
+            fields = [(":method", "POST"), (":scheme", "http"), (":path", SERVICE + "QueryRoute"), (":authority", "x")]
+            client.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc")])
+            client.h2.send_data(stream_id, with_prefix(b"n%d" % number), end_stream=True)
+            streams.append(stream_id)
+        client.write()
+        for stream_id in streams:
+            await client.ended(stream_id)
+        assert len(it.calls.seen) == len(streams)
+        assert ("excess", b"n%d" % (len(streams) - 1)) in it.calls.seen
+
+
+async def test_a_ping_is_answered_without_any_call() -> None:
+    async with port() as it:
+        it.client.h2.ping(b"12345678")
+        it.client.write()
+        await it.client.until(lambda: "PingAckReceived" in it.client.others)
+
+
+async def test_what_is_no_http2_ends_the_connection_with_one_line() -> None:
+    async with port() as it:
+        it.client.writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(100))
+        await it.client.until(lambda: it.client.is_closed)
+        assert "ConnectionTerminated" in it.client.others
+        assert it.listener.traffic.bad_frames == 1
+
+
+async def test_a_stop_tells_the_client_to_go_elsewhere() -> None:
+    async with port() as it:
+        await it.client.ended(it.client.call("QueryRoute", b"once"))
+        it.client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: bool(it.calls.held))
+        await it.listener.stop(grace_ms=1_000)
+        await it.client.closed()
+        assert "ConnectionTerminated" in it.client.others
+        assert it.calls.seen[-1] == ("over", b"")
+
+
+async def test_tls_and_plain_clients_come_to_one_port(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    tls = ssl.create_default_context(cafile=str(authority.file))
+    tls.set_alpn_protocols(["h2"])
+    for given in (tls, None):
+        async with port(pair=pair, tls=given) as it:
+            chosen = it.client.writer.get_extra_info("ssl_object")
+            assert given is None or chosen.selected_alpn_protocol() == "h2"
+            stream_id = it.client.call("QueryRoute", b"where")
+            assert await it.client.ended(stream_id) == {"grpc-status": "0"}
+
+
+def test_a_port_without_clients_has_not_loaded_protobuf() -> None:
+    program = (
+        "import sys, orbitmq.server.grpc.listener; sys.exit(any(name.startswith('google') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_the_look_for_idle_connections_gives_budgets_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed, renew = asyncio.Event(), Http2Connection.renew_budgets
+
+    def renew_and_tell(connection: Http2Connection) -> None:
+        renew(connection)
+        renewed.set()
+
+    monkeypatch.setattr(Http2Connection, "renew_budgets", renew_and_tell)
+    async with port(ListenerLimits(idle_ms=60_000, sweep_ms=10)) as it:
+        pings = IDLE_FRAMES_MAX // 2 + 1
+        for spent in range(1, 4):
+            for _ in range(pings):
+                it.client.h2.ping(b"12345678")
+            it.client.write()
+            await it.client.until(lambda count=spent * pings: it.client.others.count("PingAckReceived") == count)
+            renewed.clear()
+            await renewed.wait()
+        await it.client.ended(it.client.call("QueryRoute", b"alive"))
