@@ -106,3 +106,6 @@ RECOVERY_SECONDS_MAX: Final = 3_600
 
 TOPIC_NAMES_KEPT_MAX: Final = 1_024
 """Topic names whose check is remembered, 127 characters each at most: looking at one takes 2 us of a send."""
+
+MESSAGE_GROUPS_KEPT_MAX: Final = 4_096
+"""Message groups whose queue is remembered, 63 bytes each at most; of more it is computed again, 2 us of a send."""

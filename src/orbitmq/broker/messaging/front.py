@@ -1,0 +1,91 @@
+"""The front end of RocketMQ 5: which module carries out which call, and what becomes of a call that goes wrong.
+
+Rules of this file
+1. What a client did wrong, and what the broker refuses, is told in the status of the answer; gRPC's own status stays OK.
+2. A call without a client id is answered CLIENT_ID_REQUIRED, whatever it asks: everything that is kept for a client has that name.
+3. Nothing escapes from here. What nobody expected is logged with its traceback and answered INTERNAL_SERVER_ERROR.
+
+Source: RocketMQ gRPC, order of checks, error mapping.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.messaging.refusals import refused_status
+from orbitmq.broker.messaging.sending import SendCalls
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.sends import Sends
+from orbitmq.errors import OrbitError
+from orbitmq.protocol.grpc import messages
+from orbitmq.protocol.grpc.call_error import CallError
+from orbitmq.protocol.grpc.messages import Code, Status
+from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.protocol.grpc.rpcs import Rpc, Shape
+from orbitmq.protocol.grpc.sent_messages import SendLimits
+from orbitmq.protocol.grpc.status import RpcError, status_of
+
+logger = logging.getLogger("orbitmq.broker")
+
+CarryOut = Callable[[OpenCall, bytes], None]
+"""Carries a call out, now or later, and ends it. May raise RpcError, CallError, OrbitError and OSError before it has changed anything."""
+
+
+class MessagingFront:
+    """The calls of one broker; a `CallHandler`."""
+
+    def __init__(self, core: BrokerCore, sends: Sends, limits: SendLimits) -> None:
+        self._core = core
+        self._sends = sends
+        self._served: Final[Mapping[Rpc, CarryOut]] = {Rpc.SEND_MESSAGE: SendCalls(core, sends, limits).send}
+
+    def message(self, call: OpenCall, message: bytes) -> None:
+        rpc = call.call.row.rpc
+        served = self._served.get(rpc)
+        try:
+            if not call.call.client_id:
+                raise RpcError(Code.CLIENT_ID_REQUIRED, "the call has no x-mq-client-id")
+            if served is None:
+                raise RpcError(Code.NOT_IMPLEMENTED, f"this broker does not serve {rpc}")
+            served(call, message)
+        except CallError as error:
+            call.fail(error)
+        except RpcError as error:
+            answer_status(call, status_of(error.code, str(error)))
+        except Refusal as refusal:
+            answer_status(call, refused_status(refusal))
+        except OSError as error:
+            logger.error("%s from %s failed: %s", rpc, call.address, error)
+            answer_status(
+                call, status_of(Code.INTERNAL_SERVER_ERROR, f"the store cannot be read or written now: {error}")
+            )
+        except OrbitError as error:
+            answer_status(call, status_of(Code.INTERNAL_SERVER_ERROR, str(error)))
+        except Exception as error:
+            self._core.statistics.failed_handler_count += 1
+            logger.exception("%s from %s failed", rpc, call.address)
+            answer_status(call, status_of(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
+
+    def excess(self, call: OpenCall, message: bytes) -> None:
+        if call.call.row.rpc is Rpc.SEND_MESSAGE:
+            refusal = self._sends.overload("too many requests wait")
+            answer_status(call, refused_status(refusal))
+        else:
+            self.message(call, message)
+
+    def over(self, call: OpenCall) -> None:
+        call.end()
+
+
+def answer_status(call: OpenCall, status: Status) -> None:
+    """End a call with nothing but a status."""
+    row = call.call.row
+    if row.shape is Shape.BIDIRECTIONAL:
+        answer = messages.TelemetryCommand(status=status)
+    else:
+        answer = getattr(messages, f"{row.rpc}Response")(status=status)
+    call.answer(answer.SerializeToString())
+    call.end()

@@ -1,0 +1,15 @@
+"""Refusals of the broker, in the codes of RocketMQ 5."""
+
+from __future__ import annotations
+
+from orbitmq.broker.message_types import WrongTypeRefusal
+from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.grpc.messages import Code, Status
+from orbitmq.protocol.grpc.status import code_of, status_of
+
+
+def refused_status(refusal: Refusal) -> Status:
+    """What a client is told of a refusal."""
+    is_wrong_type = isinstance(refusal, WrongTypeRefusal)
+    code = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE if is_wrong_type else code_of(refusal.code)
+    return status_of(code, refusal.remark)

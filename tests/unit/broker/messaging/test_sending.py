@@ -1,0 +1,242 @@
+"""Sends of RocketMQ 5 at a broker: stored as they say, answered message by message when they are safe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.broker.conftest import SMALL_STORE, Rig
+from tests.unit.broker.pop.conftest import PopRig
+from tests.unit.broker.transactions.conftest import TransactionRig
+
+from orbitmq.broker.message_types import MESSAGE_TYPE
+from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.messages import (
+    Code,
+    Message,
+    MessageType,
+    Resource,
+    SendMessageRequest,
+    SendMessageResponse,
+    SystemProperties,
+    TelemetryCommand,
+    Timestamp,
+)
+from orbitmq.protocol.grpc.queue_choice import queue_of_group
+from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
+from orbitmq.protocol.grpc.sent_messages import SendLimits
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.records import Record
+from orbitmq.protocol.remoting.bodies import TopicConfig
+
+QUEUES = 8
+TYPES = {"T": None, "D": "DELAY", "F": "FIFO", "X": "TRANSACTION"}
+
+
+class ListCall:
+    """A call whose answers are a list."""
+
+    address = ("10.0.0.9", 40_000)
+    host = bytes((10, 0, 0, 9)) + (40_000).to_bytes(4, "big")
+    is_wanted = True
+    writable = True
+
+    def __init__(self, rpc: Rpc, received_ns: int, client_id: bytes = b"client") -> None:
+        self.call = GrpcCall(RPCS[rpc], None, {b"x-mq-client-id": client_id})
+        self.received_ns = received_ns
+        self.answers: list[bytes] = []
+        self.error: CallError | None = None
+        self.ends = 0
+
+    def when_writable(self, call: object) -> None:
+        raise AssertionError("this connection always is")
+
+    def answer(self, message: bytes) -> None:
+        assert not self.ends
+        self.answers.append(message)
+
+    def end(self) -> None:
+        self.ends += 1
+
+    def fail(self, error: CallError) -> None:
+        self.error = error
+        self.ends += 1
+
+
+class World:
+    def __init__(self, root: Path, rig: type[Rig] = PopRig) -> None:
+        self.rig = rig(root, BrokerSettings(), SMALL_STORE)
+        broker = self.rig.broker
+        for name, taken in TYPES.items():
+            changes = {} if taken is None else {f"+{MESSAGE_TYPE}": taken}
+            broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES), changes)
+        self.front = MessagingFront(broker.core, broker.rooms.sends, SendLimits())
+
+    def call(self, rpc: Rpc, data: bytes, **named: Any) -> ListCall:
+        call = ListCall(rpc, self.rig.clock.monotonic_ns(), **named)
+        self.front.message(call, data)
+        return call
+
+    def ended(self, call: ListCall) -> SendMessageResponse:
+        self.rig.broker.end_turn()
+        assert (call.ends, call.error) == (1, None)
+        (answer,) = call.answers
+        return SendMessageResponse.FromString(answer)
+
+    def send(self, *messages: Message, **named: Any) -> SendMessageResponse:
+        request = SendMessageRequest(messages=messages)
+        return self.ended(self.call(Rpc.SEND_MESSAGE, request.SerializeToString(), **named))
+
+    def records(self, topic: str) -> list[Record]:
+        return [record for queue_id in range(QUEUES) for record in self.rig.records(topic, queue_id)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.rig.close()
+
+
+def message(topic: str = "T", body: bytes = b"body", **system: Any) -> Message:
+    named = {"message_id": f"id-{topic}", "message_type": MessageType.NORMAL} | system
+    return Message(topic=Resource(name=topic), body=body, system_properties=SystemProperties(**named))
+
+
+def test_a_message_is_stored_and_answered_with_the_id_that_its_client_gave(world: World) -> None:
+    answer = world.send(message(message_id="0123", tag="paid", keys=["k"]))
+    assert answer.status.code == Code.OK
+    (entry,) = answer.entries
+    assert (entry.status.code, entry.message_id, entry.offset, entry.transaction_id, entry.recall_handle) == (
+        Code.OK,
+        "0123",
+        0,
+        "",
+        "",
+    )
+    (found,) = world.records("T")
+    assert found.body == b"body"
+    wanted = {Property.UNIQ_KEY: "0123", Property.TAGS: "paid", Property.KEYS: "k", Property.PGROUP: "T"}
+    assert wanted.items() <= decode_properties(found.properties).items()
+
+
+def test_nothing_is_answered_before_the_log_is_written(world: World) -> None:
+    call = world.call(Rpc.SEND_MESSAGE, SendMessageRequest(messages=[message()]).SerializeToString())
+    assert (call.answers, call.ends) == ([], 0)
+    world.ended(call)
+
+
+def test_a_timed_message_has_a_recall_handle(world: World) -> None:
+    at = world.rig.clock.now_ms() // 1_000 + 60
+    (entry,) = world.send(message("D", delivery_timestamp=Timestamp(seconds=at))).entries
+    assert entry.status.code == Code.OK
+    assert entry.recall_handle
+
+
+def test_a_message_of_a_type_that_its_topic_does_not_take_is_refused(world: World) -> None:
+    at = world.rig.clock.now_ms() // 1_000 + 60
+    answer = world.send(message("T", delivery_timestamp=Timestamp(seconds=at)))
+    assert answer.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert "takes messages of type NORMAL" in answer.status.message
+
+
+def test_a_topic_is_not_made_by_a_send(world: World) -> None:
+    assert world.send(message("Nowhere")).status.code == Code.TOPIC_NOT_FOUND
+    assert "Nowhere" not in world.rig.broker.topics.names()
+
+
+def test_a_message_group_has_one_queue_for_ever(world: World) -> None:
+    for number in range(20):
+        group = f"group-{number % 4}"
+        world.send(message("F", message_id=f"id-{number}", message_group=group))
+    queues: dict[str, set[int]] = {}
+    for found in world.records("F"):
+        queues.setdefault(decode_properties(found.properties)[Property.SHARDING_KEY], set()).add(found.queue_id)
+    assert queues == {group: {queue_of_group(group, QUEUES)} for group in queues}
+
+
+def test_each_message_of_a_request_has_its_entry_in_order(world: World) -> None:
+    sent = [message(message_id=f"id-{number}", body=b"x" * (number + 1)) for number in range(5)]
+    answer = world.send(*sent)
+    assert answer.status.code == Code.OK
+    assert [entry.message_id for entry in answer.entries] == [f"id-{number}" for number in range(5)]
+
+
+def test_entries_that_differ_have_many_results_above_them(world: World) -> None:
+    world.rig.broker.rooms.sends._unanswered_max = 1
+    answer = world.send(message(message_id="first"), message(message_id="second"))
+    assert [entry.status.code for entry in answer.entries] == [Code.OK, Code.TOO_MANY_REQUESTS]
+    assert answer.status.code == Code.MULTIPLE_RESULTS
+
+
+def test_what_waited_too_long_is_refused_as_for_every_front(world: World) -> None:
+    request = SendMessageRequest(messages=[message()]).SerializeToString()
+    call = ListCall(Rpc.SEND_MESSAGE, world.rig.clock.monotonic_ns() - 10_000_000_000)
+    world.front.message(call, request)
+    assert world.ended(call).status.code == Code.TOO_MANY_REQUESTS
+
+
+def test_a_wrong_request_stores_nothing(world: World) -> None:
+    answer = world.send(message(message_id="good"), message(message_id="bad", body=b""))
+    assert answer.status.code == Code.MESSAGE_BODY_EMPTY
+    assert world.records("T") == []
+
+
+def test_a_half_message_is_answered_with_its_transaction(tmp_path: Path) -> None:
+    world = World(tmp_path, TransactionRig)
+    (entry,) = world.send(message("X", message_id="half", message_type=MessageType.TRANSACTION)).entries
+    assert (entry.message_id, entry.transaction_id) == ("half", "half")
+    assert world.records("X") == []
+    world.rig.close()
+
+
+def test_excess_is_refused(world: World) -> None:
+    call = ListCall(Rpc.SEND_MESSAGE, 0)
+    world.front.excess(call, b"")
+    assert world.ended(call).status.code == Code.TOO_MANY_REQUESTS
+
+
+def test_a_call_without_a_client_id_is_told_so(world: World) -> None:
+    assert world.send(message(), client_id=b" ").status.code == Code.CLIENT_ID_REQUIRED
+    call = world.call(Rpc.TELEMETRY, b"", client_id=b"")
+    assert TelemetryCommand.FromString(call.answers[0]).status.code == Code.CLIENT_ID_REQUIRED
+
+
+def test_bytes_that_are_no_request_end_the_call(world: World) -> None:
+    call = world.call(Rpc.SEND_MESSAGE, b"\xff\xff")
+    assert call.error is not None
+    assert (call.error.status, call.ends) == (GrpcStatus.INTERNAL, 1)
+
+
+def test_what_nobody_expected_is_logged_and_answered(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*args: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(world.rig.broker.rooms.sends, "send", fails)
+    with caplog.at_level(logging.ERROR):
+        assert world.send(message()).status.code == Code.INTERNAL_SERVER_ERROR
+    assert "planted" in caplog.text
+
+
+def test_a_message_over_remoting_and_one_over_grpc_lie_side_by_side(world: World) -> None:
+    world.send(message(message_id="5.x", tag="paid"))
+    world.rig.send("T", b"4.x")
+    assert {found.body for found in world.records("T")} == {b"body", b"4.x"}
+
+
+def test_a_group_moves_only_to_a_new_queue() -> None:
+    for number in range(300):
+        group = f"order-{number}"
+        queues = [queue_of_group(group, count) for count in range(1, 30)]
+        assert queues[0] == 0
+        for count, (before, after) in enumerate(pairwise(queues), 1):
+            assert after in (before, count)
