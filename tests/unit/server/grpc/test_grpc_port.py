@@ -10,11 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 from tests.worlds.certificates import Authority, Pair
+from tests.worlds.grpc_client import SERVICE, Client
 
 from orbitmq.clock import SystemClock
 from orbitmq.limits.grpc import IDLE_FRAMES_MAX
@@ -34,7 +32,6 @@ from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
 from orbitmq.server.turn import Turn, Wakeups
 
-SERVICE = "/apache.rocketmq.v2.MessagingService/"
 LIMIT_S = 60
 
 
@@ -90,83 +87,6 @@ class Calls:
         while not is_true():
             self.changed.clear()
             await self.changed.wait()
-
-
-class Client:
-    """One connection of the library h2. `answers`: content by call; `trailers`: what ended a call."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
-        self.h2.initiate_connection()
-        self.answers: dict[int, bytes] = {}
-        self.heads: dict[int, dict[str, str]] = {}
-        self.trailers: dict[int, dict[str, str]] = {}
-        self.others: list[str] = []
-        self.is_closed = False
-
-    def begin(self, rpc: str) -> int:
-        stream_id = int(self.h2.get_next_available_stream_id())
-        path = rpc if rpc.startswith("/") else SERVICE + rpc
-        fields = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "localhost"),
-            ("te", "trailers"),
-        ]
-        self.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc"), ("x-mq-client-id", "one")])
-        self.write()
-        return stream_id
-
-    def send(self, stream_id: int, data: bytes, *, end: bool = False) -> None:
-        self.h2.send_data(stream_id, data, end_stream=end)
-        self.write()
-
-    def call(self, rpc: str, message: bytes) -> int:
-        stream_id = self.begin(rpc)
-        self.send(stream_id, with_prefix(message), end=True)
-        return stream_id
-
-    def cancel(self, stream_id: int) -> None:
-        self.h2.reset_stream(stream_id, 8)
-        self.write()
-
-    def write(self) -> None:
-        self.writer.write(self.h2.data_to_send())
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        while not is_true():
-            data = await self._reader.read(65_536)
-            if not data:
-                self.is_closed = True
-                assert is_true(), (self.others, self.trailers)
-                return
-            for event in self.h2.receive_data(data):
-                self._take(event)
-            self.write()
-
-    async def ended(self, stream_id: int) -> dict[str, str]:
-        await self.until(lambda: stream_id in self.trailers)
-        return self.trailers[stream_id]
-
-    async def closed(self) -> None:
-        await self.until(lambda: self.is_closed)
-
-    def _take(self, event: h2.events.Event) -> None:
-        match event:
-            case h2.events.ResponseReceived():
-                self.heads[event.stream_id] = dict(event.headers)
-                if event.stream_ended:
-                    self.trailers[event.stream_id] = dict(event.headers)
-            case h2.events.DataReceived():
-                self.answers[event.stream_id] = self.answers.get(event.stream_id, b"") + event.data
-                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            case h2.events.TrailersReceived():
-                self.trailers[event.stream_id] = dict(event.headers)
-            case _:
-                self.others.append(type(event).__name__)
 
 
 class Port:
