@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.access.gate import Denied, LedTo
 from orbitmq.errors import ProtocolError
+from orbitmq.limits.access import JUDGED_BODY_BYTES_MAX
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_send_forbidden
 from orbitmq.protocol.remoting.bodies import (
     BatchAckBody,
@@ -109,6 +110,10 @@ def _in_record(command: Command, led_to: LedTo | None) -> Iterable[str | None]:
 
 
 def _in_body(command: Command, resource: ResourceType) -> Iterable[str | None]:
+    size = len(command.body)
+    if size > JUDGED_BODY_BYTES_MAX:
+        remark = f"request code {command.code}: a body of {size} bytes is not read, {JUDGED_BODY_BYTES_MAX} are; split it"
+        raise Denied(ResponseCode.NO_PERMISSION, remark)
     try:
         named = _BODIES[RequestCode(command.code)](command.body)
     except ProtocolError as error:

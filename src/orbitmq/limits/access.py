@@ -44,6 +44,10 @@ ADDRESSES_READ_MAX: Final = 4_096
 ACTIONS_READ_MAX: Final = 256
 """Sets of actions kept as words and as members: there are 128, and those of a large table are a few."""
 
+JUDGED_BODY_BYTES_MAX: Final = 2_097_152
+"""Body of a request whose names stand in it: ten thousand topics or acknowledgements. It is read before anybody has said that its sender
+may do anything, a tenth of a second for each megabyte; a larger one is not let through."""
+
 FIELD_ORDERS_KEPT_MAX: Final = 256
 """Kinds of requests, by the names of their fields, whose order of signing is kept; a few dozen occur. One that is not kept is sorted."""
 

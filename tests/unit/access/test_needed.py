@@ -7,6 +7,7 @@ from tests.callers import BODIES, CLUSTER, led_to, needs_by_hand, sample
 
 from orbitmq.access.gate import Denied
 from orbitmq.access.needed import Needed, needs_of
+from orbitmq.limits.access import JUDGED_BODY_BYTES_MAX
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, ResourceType
@@ -90,3 +91,10 @@ def test_a_batch_of_acknowledgements_needs_all_that_it_names():
     assert {(kind, name) for kind, name, _ in needs(request(Code.BATCH_ACK_MESSAGE, {}, body))} == {
         (TOPIC, "t1"), (TOPIC, "t2"), (GROUP, "g1"), (GROUP, "g2"),
     }  # fmt: skip
+
+
+def test_a_body_that_nobody_would_send_is_not_read_to_judge_it():
+    at_most = b'{"acks":[]}'.ljust(JUDGED_BODY_BYTES_MAX)
+    assert needs(request(Code.BATCH_ACK_MESSAGE, {}, at_most)) == []
+    with pytest.raises(Denied, match="is not read"):
+        needs(request(Code.BATCH_ACK_MESSAGE, {}, at_most + b" "))
