@@ -187,8 +187,8 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
         for metric in ALL
         if not found.get(metric.name + ("_count" if metric.kind is MetricKind.HISTOGRAM else ""))
     ]
-    assert missing == ["orbitmq_access_denied_total"], (
-        "that is there only where callers are asked who they are: test_secrets"
+    assert missing == ["orbitmq_access_denied_total", "orbitmq_nameserver_access_denied_total"], (
+        "those are there only where callers are asked who they are: test_secrets, test_nameserver_metrics"
     )
 
     assert value(found, "orbitmq_handshakes_total", outcome="done") == 1

@@ -112,7 +112,9 @@ def _in_record(command: Command, led_to: LedTo | None) -> Iterable[str | None]:
 def _in_body(command: Command, resource: ResourceType) -> Iterable[str | None]:
     size = len(command.body)
     if size > JUDGED_BODY_BYTES_MAX:
-        remark = f"request code {command.code}: a body of {size} bytes is not read, {JUDGED_BODY_BYTES_MAX} are; split it"
+        remark = (
+            f"request code {command.code}: a body of {size} bytes is not read, {JUDGED_BODY_BYTES_MAX} are; split it"
+        )
         raise Denied(ResponseCode.NO_PERMISSION, remark)
     try:
         named = _BODIES[RequestCode(command.code)](command.body)

@@ -77,6 +77,7 @@ class _HeardPeer:
         self.sent: list[object] = []
         self.closed = ""
         self.pauses = 0
+        self.attachments: dict[str, object] = {}
 
     def send(self, command: object) -> None:
         self.sent.append(command)
