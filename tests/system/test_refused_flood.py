@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from server_process import RawClient, ServedProcess, clean_environment, send_fields, until
 
-from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
+from orbitmq.limits.access import FAILURES_UNSLOWED_MAX, REFUSED_TOGETHER_MAX
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.signing import Credentials
 
@@ -108,8 +108,8 @@ def test_right_callers_are_never_told_to_come_back_while_wrong_ones_flood(
 
 
 def most_refused(counts: Mapping[str, int]) -> int:
-    """What a flood may have refused: a few at once, and one of each connection, which lasts less than a wait, or a few."""
-    return FAILURES_UNSLOWED_MAX + 4 * counts["opened_count"]
+    """What a flood may have refused: a few at once, and of each connection one that waits, with what was sent before its answer left."""
+    return FAILURES_UNSLOWED_MAX + (REFUSED_TOGETHER_MAX + 2) * counts["opened_count"]
 
 
 def test_a_server_that_goes_on_reading_whom_it_refuses_is_found(
@@ -125,5 +125,5 @@ main()
     server = serve(settings=gates(tmp_path)["users"], program=("-c", program))
     counts: dict[str, int] = {}
     with flooded(server, counts):
-        until(lambda: refused_count(server) > 10_000)
+        until(lambda: refused_count(server) > 30_000)
     assert refused_count(server) > most_refused(counts)

@@ -10,8 +10,17 @@ import orbitmq
 
 SOURCE = Path(orbitmq.__file__).parent
 
-KNOWN = [["orbitmq.server.accepted", "orbitmq.server.accepted_connection", "orbitmq.server.listener"]]
-"""A listener makes its connections, and a connection uses most of its listener, in what all protocols share and in its own: one thing."""
+KNOWN = [
+    ["orbitmq.server.accepted", "orbitmq.server.accepted_connection", "orbitmq.server.listener"],
+    [
+        "orbitmq.server.grpc.accepted_call",
+        "orbitmq.server.grpc.call_reader",
+        "orbitmq.server.grpc.connection",
+        "orbitmq.server.grpc.listener",
+    ],
+]
+"""A listener makes its connections, and a connection, in what all protocols share and in its own, uses most of its listener: one thing.
+With gRPC a connection makes its calls, which answer through it."""
 
 
 def module_name(path: Path) -> str:
