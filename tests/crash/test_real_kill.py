@@ -30,7 +30,12 @@ class Server:
 
     def __init__(self, data: Path, ports: tuple[int, int], flush: str) -> None:
         arguments = ["serve", "--data", str(data), "--nameserver-port", str(ports[0]), "--broker-port", str(ports[1])]
-        for setting in (f"flushDiskType={flush}", "mappedFileSizeCommitLog=1048576", "messageDelayLevel=1s 2s"):
+        for setting in (
+            f"flushDiskType={flush}",
+            "mappedFileSizeCommitLog=1048576",
+            "messageDelayLevel=1s 2s",
+            "grpcServerPort=0",
+        ):
             arguments += ["--set", setting]
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("ORBITMQ_", "NAMESRV_"))}
         self.log = data.with_name("log")

@@ -177,8 +177,10 @@ class ServedProcess:
         if command != "broker":
             arguments += ["--nameserver-port", self.name_port]
         arguments += options
-        http = {} if default_http_port else {"metricsPromExporterPort": 0}
-        for key, value in {**http, **(settings or {})}.items():
+        free = {} if default_http_port else {"metricsPromExporterPort": 0}
+        if command != "nameserver":
+            free["grpcServerPort"] = 0
+        for key, value in {**free, **(settings or {})}.items():
             arguments += ["--set", f"{key}={value}"]
         if shell_limits:
             arguments = ["/bin/sh", "-c", f'{shell_limits}; exec "$@"', "sh", *arguments]
@@ -211,7 +213,15 @@ class ServedProcess:
     @property
     def http_port(self) -> int:
         """The port of metrics and health, from the line."""
-        return int(self.line.partition("http ")[2].partition(",")[0].strip().rpartition(":")[2])
+        return self._port_of("http")
+
+    @property
+    def grpc_port(self) -> int:
+        """The port for clients of RocketMQ 5, from the line."""
+        return self._port_of("grpc")
+
+    def _port_of(self, name: str) -> int:
+        return int(self.line.partition(f" {name} ")[2].partition(",")[0].strip().rpartition(":")[2])
 
     def client(self, port: int | None = None, **options: object) -> RawClient:
         """A connection that is closed with the server at the latest."""

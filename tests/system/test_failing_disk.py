@@ -113,7 +113,12 @@ async def served(data: Path, plan: Plan, **settings: str) -> AsyncIterator[int]:
     """A server on this loop over a file system that may fail; gives the broker's port."""
     name_port, port = free_ports()
     OsFiles().make_dirs(data)
-    small = {"mappedFileSizeCommitLog": "1048576", "maxIndexNum": "2000", "maxHashSlotNum": "500"} | settings
+    small = {
+        "grpcServerPort": "0",
+        "mappedFileSizeCommitLog": "1048576",
+        "maxIndexNum": "2000",
+        "maxHashSlotNum": "500",
+    } | settings
     process = ServerProcess(
         load_settings(
             roles=[Role.NAMESERVER, Role.BROKER],

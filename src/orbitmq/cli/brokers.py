@@ -13,12 +13,15 @@ from orbitmq.cli.serving import (
     BrokerPortOption,
     ConfigOption,
     DataOption,
+    GrpcOption,
+    GrpcPortOption,
     HostOption,
     HttpOption,
     HttpPortOption,
     LogFormatOption,
     LogLevelOption,
     SetOption,
+    grpc_flags,
     refuse_server_options,
     run_roles,
     watch_flags,
@@ -48,6 +51,8 @@ def broker(
     settings: SetOption = None,
     http: HttpOption = None,
     http_port: HttpPortOption = None,
+    grpc: GrpcOption = None,
+    grpc_port: GrpcPortOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     namesrv: Annotated[
@@ -64,7 +69,7 @@ def broker(
     flags = list(settings or [])
     if namesrv is not None:
         flags.append(f"namesrvAddr={namesrv}")
-    flags += watch_flags(http, http_port, log_format, log_level)
+    flags += watch_flags(http, http_port, log_format, log_level) + grpc_flags(grpc, grpc_port)
     run_roles(("broker",), data, host, None, broker_port, config, flags)
 
 

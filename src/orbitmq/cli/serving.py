@@ -48,6 +48,14 @@ HttpPortOption = Annotated[
     int | None,
     typer.Option("--http-port", min=0, max=65535, help="Port for them; 5557 if not given.", show_default=False),
 ]
+GrpcOption = Annotated[
+    bool | None,
+    typer.Option("--grpc/--no-grpc", help="Serve the gRPC clients of RocketMQ 5, or do not.", show_default=False),
+]
+GrpcPortOption = Annotated[
+    int | None,
+    typer.Option("--grpc-port", min=0, max=65535, help="Port for them; 8081 if not given.", show_default=False),
+]
 LogFormatOption = Annotated[
     str | None, typer.Option("--log-format", help="Form of the log lines: text or json.", show_default=False)
 ]
@@ -72,11 +80,17 @@ def serve(
     settings: SetOption = None,
     http: HttpOption = None,
     http_port: HttpPortOption = None,
+    grpc: GrpcOption = None,
+    grpc_port: GrpcPortOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
 ) -> None:
     """Run name server and broker in one process, in the foreground, until SIGTERM or Ctrl-C."""
-    flags = [*(settings or []), *watch_flags(http, http_port, log_format, log_level)]
+    flags = [
+        *(settings or []),
+        *watch_flags(http, http_port, log_format, log_level),
+        *grpc_flags(grpc, grpc_port),
+    ]
     run_roles(("nameserver", "broker"), data, host, nameserver_port, broker_port, config, flags)
 
 
@@ -93,6 +107,16 @@ def watch_flags(
         flags.append(f"logFormat={log_format}")
     if log_level:
         flags.append(f"logLevel={';'.join(log_level)}")
+    return flags
+
+
+def grpc_flags(grpc: bool | None, grpc_port: int | None) -> list[str]:
+    """These options as settings."""
+    flags = []
+    if grpc is not None:
+        flags.append(f"grpcEnable={'true' if grpc else 'false'}")
+    if grpc_port is not None:
+        flags.append(f"grpcServerPort={grpc_port}")
     return flags
 
 

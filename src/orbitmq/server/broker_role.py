@@ -1,4 +1,4 @@
-"""The broker of a server process: what it is put together of, from the store to its two ports and its registration.
+"""The broker of a server process: what it is put together of, from the store to its ports and its registration.
 
 Rules of this file
 1. Start: the store is recovered when the role is made, so that a start that must be refused opens no port of its own.
@@ -29,6 +29,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
+from orbitmq.server.messaging_port import MessagingPort
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
@@ -63,7 +64,7 @@ SECOND_PORT_STEP: Final = 2
 
 
 class BrokerRole:
-    """The store, the delay levels, the timers, the broker, its two ports and its registration."""
+    """The store, the delay levels, the timers, the broker, its ports and its registration."""
 
     def __init__(self, process: Surroundings, own_name_server: str | None, *, second_port: bool = True) -> None:
         """Raises OrbitError, OSError. `second_port` false: the broker has its main port alone."""
@@ -167,6 +168,7 @@ class BrokerRole:
         traffic = PortTraffic()
         self.listener = self._made_listener("broker", traffic)
         self.second = self._made_listener("broker, second port", traffic, refused_codes=SECOND_PORT_REFUSES)
+        self.grpc = MessagingPort(process, self.broker)
         process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
         self._listening = False
 
@@ -260,6 +262,7 @@ class BrokerRole:
                 await self.second.start(settings.host, self.port - SECOND_PORT_STEP)
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
+        await self.grpc.start()
         self.release.report_future(self._longest_level_ms)
         self.derived.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
@@ -273,8 +276,8 @@ class BrokerRole:
             self.broker.close()
         except OSError as error:
             failures.append(f"tables could not be saved: {error}")
-        for listener in (self.listener, self.second):
-            await listener.stop()
+        for port in (self.grpc, self.listener, self.second):
+            await port.stop()
         self._worker.close()
         try:
             self.derived.hand_over()
@@ -310,8 +313,8 @@ class BrokerRole:
         """Close everything as it is."""
         self._plain.stop()
         await self.registrar.stop(leave=False)
-        for listener in (self.listener, self.second):
-            await listener.abort()
+        for port in (self.grpc, self.listener, self.second):
+            await port.abort()
         self._worker.close()
         self.store.abandon()
 

@@ -201,6 +201,8 @@ class ServerProcess:
             parts.append(f"name server {endpoint(host, port)}")
         if self.broker is not None:
             parts.append(f"broker {self.settings.broker.broker_name} {self.broker.identity.address}")
+            if self.broker.grpc.address is not None:
+                parts.append(f"grpc {endpoint(*self.broker.grpc.address)}")
         if self.watch.front.is_listening:
             parts.append(f"http {endpoint(*self.watch.front.address)}")
         if self.broker is not None:

@@ -132,6 +132,8 @@ class Listener:
     ALPN: tuple[str, ...] = ()
     """Names of protocols that a TLS client may ask for."""
 
+    TAKEN_REMEDY = "stop the program that holds the port or choose another port"
+
     def __init__(
         self,
         name: str,
@@ -186,7 +188,7 @@ class Listener:
             if error.errno == errno.EADDRINUSE:
                 raise PortTakenError(
                     f"{problem}the port is taken",
-                    remedy="stop the program that holds the port or choose another port",
+                    remedy=self.TAKEN_REMEDY,
                 ) from error
             raise ConfigurationError(f"{problem}{error.strerror or error}") from error
         self.turn.add(self.handler.end_turn)

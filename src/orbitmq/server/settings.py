@@ -37,6 +37,9 @@ from orbitmq.store.settings import StoreSettings
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_NAMESERVER_PORT: Final = 9_876
 DEFAULT_BROKER_PORT: Final = 10_911
+DEFAULT_GRPC_PORT: Final = 8_081
+"""That of RocketMQ's proxy: what its clients are usually told."""
+
 DEFAULT_HTTP_PORT: Final = 5_557
 """RocketMQ's port for the same metrics: what scrapes it finds ours."""
 
@@ -92,6 +95,13 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_repeats_max: int = LOG_REPEATS_MAX
 
 
+class GrpcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The port of a broker for clients of RocketMQ 5."""
+
+    enable: bool = True
+    port: int = DEFAULT_GRPC_PORT
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one process needs to start."""
 
@@ -108,10 +118,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     nameserver: NameServerConfig = msgspec.field(default_factory=NameServerConfig)
     listener: ListenerSettings = ListenerSettings()
     watch: WatchSettings = WatchSettings()
+    grpc: GrpcSettings = GrpcSettings()
     tls: TlsSettings = TlsSettings()
     access: AccessSettings = AccessSettings()
     http_port_asked_for: bool = False
     """Whether somebody named the HTTP port: then the process does not start without it."""
+
+    grpc_port_asked_for: bool = False
+    """The same of the port for gRPC."""
 
     config_black_list: tuple[str, ...] = ()
     """Keys that a remote request may not change, beyond the built-in ones."""
@@ -261,7 +275,8 @@ class _Assembly:
         self, warnings: list[str], changes: dict[str, str], nameserver_changes: dict[str, str]
     ) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
-            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch", "tls", "access")
+            name: {}
+            for name in ("server", "broker", "store", "nameserver", "listener", "watch", "grpc", "tls", "access")
         }
         warnings = list(warnings)
         for key, entry in self._winners.values():
@@ -329,9 +344,11 @@ class _Assembly:
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
+            grpc=GrpcSettings(**sections["grpc"]),  # type: ignore[arg-type]
             tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
             access=access,
             http_port_asked_for="http_port" in watch,
+            grpc_port_asked_for="port" in sections["grpc"],
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,
             nameserver_changes=nameserver_changes,

@@ -37,6 +37,7 @@ from orbitmq.testing.disk import EmbeddedFiles
 HOST: Final = "127.0.0.1"
 
 SETTINGS: Final[Mapping[str, str]] = {
+    "grpcServerPort": "0",
     "httpEnable": "false",
     "mappedFileSizeCommitLog": str(64 << 20),
     "mappedFileSizeConsumeQueue": "60000",
@@ -44,7 +45,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "maxIndexNum": "4000",
     "timerFarEnable": "false",
 }
-"""Beside RocketMQ's defaults: no third port, files that cost a test nothing to make, and no process beside the test's for messages
+"""Beside RocketMQ's defaults: no port of HTTP, files that cost a test nothing to make, and no process beside the test's for messages
 that are due late; they wait with the near ones."""
 
 PATIENCE: Final = timedelta(milliseconds=EMBEDDED_REST_MS)

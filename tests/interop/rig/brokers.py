@@ -317,6 +317,7 @@ class BrokerUnderTest:
         self.roles: list[Server]
         settings = settings or {}
         if kind is Kind.ORBITMQ:
+            settings = {"grpcServerPort": "0", **settings}
             ports_of_ours = self.nameserver_port, self.broker_port
             self.roles = [ServeRole(folder, self.data, *ports_of_ours, settings, environment)]
         else:

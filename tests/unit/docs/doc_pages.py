@@ -44,17 +44,18 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else page.name
 
 
-def free_ports() -> tuple[int, int, int]:
-    """Three free ports; the one below the second by two is free as well."""
+def free_ports() -> tuple[int, int, int, int]:
+    """Four free ports; the one below the second by two is free as well."""
     while True:
         with (
             socket.create_server(("127.0.0.1", 0)) as first,
             socket.create_server(("127.0.0.1", 0)) as second,
             socket.create_server(("127.0.0.1", 0)) as third,
+            socket.create_server(("127.0.0.1", 0)) as fourth,
         ):
-            ports = tuple(int(each.getsockname()[1]) for each in (first, second, third))
+            ports = tuple(int(each.getsockname()[1]) for each in (first, second, third, fourth))
             try:
                 socket.create_server(("127.0.0.1", ports[1] - 2)).close()
             except OSError:
                 continue
-            return ports[0], ports[1], ports[2]
+            return ports[0], ports[1], ports[2], ports[3]

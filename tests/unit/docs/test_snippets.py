@@ -52,10 +52,15 @@ class Running(NamedTuple):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Running]:
-    name_port, port, _ = free_ports()
+    name_port, port, grpc_port, _ = free_ports()
     settings = load_settings(
         roles=[Role.NAMESERVER, Role.BROKER],
-        flags=["messageDelayLevel=" + " ".join(["1s"] * 18), "maxHashSlotNum=1000", "maxIndexNum=4000"],
+        flags=[
+            "messageDelayLevel=" + " ".join(["1s"] * 18),
+            "maxHashSlotNum=1000",
+            "maxIndexNum=4000",
+            f"grpcServerPort={grpc_port}",
+        ],
         overrides=Overrides(data=tmp_path / "data", nameserver_port=name_port, broker_port=port),
     )
     ready, stop = threading.Event(), asyncio.Event()

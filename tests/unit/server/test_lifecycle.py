@@ -21,7 +21,7 @@ from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settin
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 
-SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500")
+SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500", "grpcServerPort=0")
 
 
 def settings_of(

@@ -23,6 +23,7 @@ def codes_of(server: RequestServer) -> set[int]:
 async def test_a_broker_with_every_room_answers_what_the_table_says(tmp_path: Path) -> None:
     settings = load_settings(
         roles=[Role.NAMESERVER, Role.BROKER],
+        flags=["grpcServerPort=0"],
         overrides=Overrides(data=tmp_path, host="127.0.0.1", nameserver_port=0, broker_port=0),
     )
     process = ServerProcess(settings, SystemClock(), OsFiles(), second_port=False)

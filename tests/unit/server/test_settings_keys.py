@@ -25,7 +25,15 @@ from orbitmq.server.keys import (
     shared_keys,
 )
 from orbitmq.server.runtime_settings import present_value
-from orbitmq.server.settings import ListenerSettings, Overrides, Role, ServerSettings, WatchSettings, load_settings
+from orbitmq.server.settings import (
+    GrpcSettings,
+    ListenerSettings,
+    Overrides,
+    Role,
+    ServerSettings,
+    WatchSettings,
+    load_settings,
+)
 from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse, to_text
 from orbitmq.store.settings import StoreSettings
@@ -88,6 +96,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("nameserver", NameServerConfig),
         ("listener", ListenerSettings),
         ("watch", WatchSettings),
+        ("grpc", GrpcSettings),
         ("tls", TlsSettings),
         ("access", AccessSettings),
     ],

@@ -27,7 +27,7 @@ from orbitmq.telemetry.metric import Family, one
 from orbitmq.telemetry.registry import Registry
 
 OPENMETRICS = "application/openmetrics-text"
-SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500")
+SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500", "grpcServerPort=0")
 
 
 def settings_of(data: Path, port: int, *flags: str, roles: tuple[Role, ...] = tuple(Role)) -> ServerSettings:

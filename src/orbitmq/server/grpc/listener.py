@@ -40,6 +40,7 @@ class GrpcListener(Listener):
     """One listening port that speaks gRPC. See `Listener`."""
 
     ALPN = ("h2",)
+    TAKEN_REMEDY = "stop the program that holds the port, choose another one with --grpc-port, or give --no-grpc"
 
     def __init__(
         self,

@@ -1,0 +1,117 @@
+"""The port for clients of RocketMQ 5 in a server process: when it opens, what is done without it, and what it costs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.server.test_watching import free_port, settings_of
+from tests.worlds.grpc_client import Client
+
+from orbitmq.errors import PortTakenError
+from orbitmq.protocol.grpc.messages import (
+    Code,
+    Message,
+    Resource,
+    SendMessageRequest,
+    SendMessageResponse,
+    SystemProperties,
+)
+from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.server.lifecycle import ServerProcess
+
+
+@asynccontextmanager
+async def running(data: Path, *flags: str) -> AsyncIterator[ServerProcess]:
+    process = ServerProcess(settings_of(data, free_port(), "metricsPromExporterPort=0", *flags))
+    await process.start()
+    try:
+        yield process
+    finally:
+        await process.stop()
+
+
+def address_of(process: ServerProcess) -> tuple[str, int]:
+    assert process.broker is not None
+    assert process.broker.grpc.address is not None
+    return process.broker.grpc.address
+
+
+def send(topic: str, body: bytes) -> bytes:
+    message = Message(topic=Resource(name=topic), body=body, system_properties=SystemProperties(message_id="id-1"))
+    return SendMessageRequest(messages=[message]).SerializeToString()
+
+
+async def test_a_message_that_is_sent_to_the_port_is_in_the_store(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as process, asyncio.timeout(60):
+        host, port = address_of(process)
+        assert f"grpc {host}:{port}, " in process.summary()
+        assert process.broker is not None
+        broker = process.broker.broker
+        broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1), {})
+        client = Client(*await asyncio.open_connection(host, port))
+        stream_id = client.call("SendMessage", send("T", b"hello"))
+        assert await client.ended(stream_id) == {"grpc-status": "0"}
+        answer = SendMessageResponse.FromString(client.answers[stream_id][5:])
+        assert answer.status.code == Code.OK
+        assert broker.store.max_offset("T", 0) == 1
+        client.writer.close()
+
+
+async def test_a_port_that_is_switched_off_is_not_opened(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", "grpcEnable=false") as process:
+        assert process.broker is not None
+        assert process.broker.grpc.address is None
+        assert "grpc" not in process.summary()
+
+
+async def test_a_port_that_was_asked_for_must_be_had(tmp_path: Path) -> None:
+    async with running(tmp_path / "one") as process:
+        port = address_of(process)[1]
+        other = ServerProcess(settings_of(tmp_path / "two", free_port(), f"grpcServerPort={port}"))
+        with pytest.raises(PortTakenError, match=f"gRPC cannot listen on 127.0.0.1:{port}.*--no-grpc"):
+            await other.start()
+    assert not (tmp_path / "two" / "abort").exists(), "the store was closed in order"
+
+
+async def test_the_default_port_may_be_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(tmp_path / "one") as process:
+        settings = settings_of(tmp_path / "two", free_port())
+        grpc = msgspec.structs.replace(settings.grpc, port=address_of(process)[1])
+        other = ServerProcess(msgspec.structs.replace(settings, grpc=grpc, grpc_port_asked_for=False))
+        await other.start()
+        assert other.broker is not None
+        assert other.broker.grpc.address is None
+        assert "serves no clients of RocketMQ 5, give it a port with --grpc-port" in caplog.text
+        await other.stop()
+
+
+SERVES_NOBODY = """
+import asyncio, sys
+from pathlib import Path
+from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.settings import Overrides, Role, load_settings
+
+async def life():
+    overrides = Overrides(data=Path(sys.argv[1]), nameserver_port=0, broker_port=0)
+    flags = ["mappedFileSizeCommitLog=1048576", "grpcServerPort=0", "metricsPromExporterPort=0"]
+    process = ServerProcess(load_settings(roles=list(Role), flags=flags, overrides=overrides), second_port=False)
+    await process.start()
+    assert process.broker.grpc.address is not None
+    print([name for name in sys.modules if name.startswith("google")])
+    await process.stop()
+
+asyncio.run(life())
+"""
+
+
+def test_without_clients_of_rocketmq_5_protobuf_is_not_imported(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVES_NOBODY, str(tmp_path / "data")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "[]\n", ran.stderr
