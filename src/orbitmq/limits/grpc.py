@@ -109,3 +109,19 @@ TOPIC_NAMES_KEPT_MAX: Final = 1_024
 
 MESSAGE_GROUPS_KEPT_MAX: Final = 4_096
 """Message groups whose queue is remembered, 63 bytes each at most; of more it is computed again, 2 us of a send."""
+
+# --- clients -------------------------------------------------------------------------------------------------------
+SESSIONS_MAX: Final = 20_000
+"""Clients of gRPC that are known at a time, 2 KB each beside their settings: as many as connections of remoting and some. Another one's
+settings end its stream with RESOURCE_EXHAUSTED."""
+
+SESSIONS_SETTINGS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Settings of all clients together, which may take ten times as much as objects: 3 KB for each of as many as may be known, where those of
+makers' clients have 200 bytes and 50 for each topic. Settings that do not fit end their stream with RESOURCE_EXHAUSTED."""
+
+SETTINGS_TOPICS_MAX: Final = 1_024
+"""Topics of one client: each is a membership that every heartbeat renews, a microsecond each. More end the stream with
+INVALID_ARGUMENT."""
+
+CLIENT_VERSION_CHARS_MAX: Final = 64
+"""Characters of a client's version that are kept; tools show it."""

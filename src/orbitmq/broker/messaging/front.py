@@ -3,7 +3,8 @@
 Rules of this file
 1. What a client did wrong, and what the broker refuses, is told in the status of the answer; gRPC's own status stays OK.
 2. A call without a client id is answered CLIENT_ID_REQUIRED, whatever it asks: everything that is kept for a client has that name.
-3. Nothing escapes from here. What nobody expected is logged with its traceback and answered INTERNAL_SERVER_ERROR.
+3. Where there is a gate, nothing is carried out before it has let the call through, also when a call is asked again.
+4. Nothing escapes from here. What nobody expected is logged with its traceback and answered INTERNAL_SERVER_ERROR.
 
 Source: RocketMQ gRPC, order of checks, error mapping.
 """
@@ -11,14 +12,19 @@ Source: RocketMQ gRPC, order of checks, error mapping.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.sending import SendCalls
+from orbitmq.broker.messaging.served_calls import ServedCall
+from orbitmq.broker.messaging.sessions import Sessions
+from orbitmq.broker.messaging.telemetry import TelemetryCalls
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.sends import Sends
+from orbitmq.broker.room import NotAnsweredYet
+from orbitmq.broker.rooms import BrokerRooms
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.grpc import messages
 from orbitmq.protocol.grpc.call_error import CallError
@@ -27,20 +33,24 @@ from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.rpcs import Rpc, Shape
 from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.grpc.status import RpcError, status_of
+from orbitmq.store.reads import RecordsNotInMemory
 
 logger = logging.getLogger("orbitmq.broker")
-
-CarryOut = Callable[[OpenCall, bytes], None]
-"""Carries a call out, now or later, and ends it. May raise RpcError, CallError, OrbitError and OSError before it has changed anything."""
 
 
 class MessagingFront:
     """The calls of one broker; a `CallHandler`."""
 
-    def __init__(self, core: BrokerCore, sends: Sends, limits: SendLimits) -> None:
+    def __init__(self, core: BrokerCore, rooms: BrokerRooms, limits: SendLimits) -> None:
         self._core = core
-        self._sends = sends
-        self._served: Final[Mapping[Rpc, CarryOut]] = {Rpc.SEND_MESSAGE: SendCalls(core, sends, limits).send}
+        self._sends = rooms.sends
+        self.sessions: Final = Sessions(core)
+        self._served: Final[Mapping[Rpc, ServedCall]] = {
+            **SendCalls(core, rooms.sends, limits).calls(),
+            **TelemetryCalls(core, self.sessions, limits).calls(),
+        }
+
+    # --- CallHandler --------------------------------------------------------------------------------------------------
 
     def message(self, call: OpenCall, message: bytes) -> None:
         rpc = call.call.row.rpc
@@ -50,13 +60,18 @@ class MessagingFront:
                 raise RpcError(Code.CLIENT_ID_REQUIRED, "the call has no x-mq-client-id")
             if served is None:
                 raise RpcError(Code.NOT_IMPLEMENTED, f"this broker does not serve {rpc}")
-            served(call, message)
+            request = served.read(message)
+            served.carry_out(call, request)
         except CallError as error:
             call.fail(error)
         except RpcError as error:
             answer_status(call, status_of(error.code, str(error)))
         except Refusal as refusal:
             answer_status(call, refused_status(refusal))
+        except RecordsNotInMemory as missing:
+            self._core.store.fetch(missing, partial(self._again, call, message))
+        except NotAnsweredYet as later:
+            later.wait(partial(self._again, call, message))
         except OSError as error:
             logger.error("%s from %s failed: %s", rpc, call.address, error)
             answer_status(
@@ -76,8 +91,22 @@ class MessagingFront:
         else:
             self.message(call, message)
 
+    def close(self) -> None:
+        """The broker stops: every session ends, and gives back what it holds."""
+        self.sessions.end_all("the broker stops")
+
     def over(self, call: OpenCall) -> None:
+        served = self._served.get(call.call.row.rpc)
+        if served is not None and served.over is not None:
+            served.over(call)
         call.end()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _again(self, call: OpenCall, message: bytes) -> None:
+        """What a call waited for may be there. Nothing was changed by it before: it begins anew, unless its caller is gone."""
+        if call.is_wanted:
+            self.message(call, message)
 
 
 def answer_status(call: OpenCall, status: Status) -> None:

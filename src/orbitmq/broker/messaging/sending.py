@@ -11,13 +11,14 @@ Source: RocketMQ gRPC, SendMessage.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.refusals import refused_status
+from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Sending, StoredSend
 from orbitmq.broker.sends import Sends
@@ -25,6 +26,7 @@ from orbitmq.protocol.grpc.decoding import read_send
 from orbitmq.protocol.grpc.messages import Code, SendMessageRequest, SendMessageResponse, SendResultEntry, Status
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.sent_messages import SendLimits, SentMessage, sent_messages
 from orbitmq.protocol.grpc.status import status_of, status_of_all
 from orbitmq.protocol.remoting.codes import ResponseCode
@@ -57,9 +59,11 @@ class SendCalls:
         self._sends = sends
         self._limits = limits
 
-    def send(self, call: OpenCall, data: bytes) -> None:
-        """Raises RpcError for a request that is wrong, CallError for one that cannot be read."""
-        request = read_send(data)
+    def calls(self) -> Mapping[Rpc, ServedCall]:
+        return {Rpc.SEND_MESSAGE: ServedCall(read_send, self.send)}
+
+    def send(self, call: OpenCall, request: SendMessageRequest) -> None:
+        """Raises RpcError for a request that is wrong."""
         sent = sent_messages(request, call.address[0], self._clock.now_ms(), self._limits)
         topic = request.messages[0].topic.name
         queue_id = self._queue_of(topic, request)

@@ -18,6 +18,9 @@ from orbitmq.protocol.grpc.calls import GrpcCall
 
 
 class OpenCall(Protocol):
+    user: str
+    """Who calls, once a gate has let the call through; empty where nobody is asked."""
+
     @property
     def call(self) -> GrpcCall:
         """What its header fields say."""

@@ -39,6 +39,7 @@ class AcceptedCall:
         "message",
         "received_ns",
         "stream_id",
+        "user",
     )
 
     def __init__(self, connection: GrpcConnection, stream_id: int, call: GrpcCall) -> None:
@@ -54,6 +55,7 @@ class AcceptedCall:
         """The handler has seen a message of it, and ends it."""
         self.is_wanted = True
         self.received_ns = 0
+        self.user = ""
 
     def __repr__(self) -> str:
         return f"{self.call.row.rpc} of {self._connection}"

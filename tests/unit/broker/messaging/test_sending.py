@@ -47,6 +47,7 @@ class ListCall:
     host = bytes((10, 0, 0, 9)) + (40_000).to_bytes(4, "big")
     is_wanted = True
     writable = True
+    user = ""
 
     def __init__(self, rpc: Rpc, received_ns: int, client_id: bytes = b"client") -> None:
         self.call = GrpcCall(RPCS[rpc], None, {b"x-mq-client-id": client_id})
@@ -77,7 +78,7 @@ class World:
         for name, taken in TYPES.items():
             changes = {} if taken is None else {f"+{MESSAGE_TYPE}": taken}
             broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES), changes)
-        self.front = MessagingFront(broker.core, broker.rooms.sends, SendLimits())
+        self.front = MessagingFront(broker.core, broker.rooms, SendLimits())
 
     def call(self, rpc: Rpc, data: bytes, **named: Any) -> ListCall:
         call = ListCall(rpc, self.rig.clock.monotonic_ns(), **named)

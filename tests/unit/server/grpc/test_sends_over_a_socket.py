@@ -41,7 +41,7 @@ async def test_what_is_sent_at_once_is_stored_and_each_send_hears_of_its_own(tmp
     broker, loop = rig.broker, asyncio.get_running_loop()
     broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1), {})
     listener = GrpcListener(
-        "grpc", broker, lambda: MessagingFront(broker.core, broker.rooms.sends, SendLimits()),
+        "grpc", broker, lambda: MessagingFront(broker.core, broker.rooms, SendLimits()),
         Turn(loop), Wakeups(loop), SystemClock(), ListenerLimits(idle_ms=0),
     )  # fmt: skip
     await listener.start("127.0.0.1", 0)
