@@ -110,6 +110,14 @@ TOPIC_NAMES_KEPT_MAX: Final = 1_024
 MESSAGE_GROUPS_KEPT_MAX: Final = 4_096
 """Message groups whose queue is remembered, 63 bytes each at most; of more it is computed again, 2 us of a send."""
 
+# --- routes ----------------------------------------------------------------------------------------------------------
+RESOURCE_BYTES_MAX: Final = 512
+"""Bytes of a topic with its namespace where every queue of an answer repeats them; a larger one is answered ILLEGAL_TOPIC."""
+
+ENDPOINTS_BYTES_MAX: Final = 1_024
+"""Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
+ILLEGAL_ACCESS_POINT."""
+
 # --- clients -------------------------------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 20_000
 """Clients of gRPC that are known at a time, 2 KB each beside their settings: as many as connections of remoting and some. Another one's

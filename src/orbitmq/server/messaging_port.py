@@ -43,7 +43,7 @@ class MessagingPort:
         from orbitmq.protocol.grpc.sent_messages import SendLimits
 
         limits = SendLimits(self._broker.store.settings.max_message_size)
-        return MessagingFront(self._broker.core, self._broker.rooms, limits)
+        return MessagingFront(self._broker.core, self._broker.rooms, limits, self.listener.address[1])
 
     async def start(self) -> None:
         """Open the port, unless it is switched off. PortTakenError or ConfigurationError when it cannot be had."""

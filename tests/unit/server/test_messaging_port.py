@@ -18,11 +18,14 @@ from orbitmq.errors import PortTakenError
 from orbitmq.protocol.grpc.messages import (
     Code,
     Message,
+    QueryRouteRequest,
+    QueryRouteResponse,
     Resource,
     SendMessageRequest,
     SendMessageResponse,
     SystemProperties,
 )
+from orbitmq.protocol.grpc.routes import endpoints_of
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.server.lifecycle import ServerProcess
 
@@ -61,6 +64,23 @@ async def test_a_message_that_is_sent_to_the_port_is_in_the_store(tmp_path: Path
         answer = SendMessageResponse.FromString(client.answers[stream_id][5:])
         assert answer.status.code == Code.OK
         assert broker.store.max_offset("T", 0) == 1
+        client.writer.close()
+
+
+async def test_routes_lead_to_the_address_that_a_client_used_or_to_that_of_the_port(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as process, asyncio.timeout(60):
+        host, port = address_of(process)
+        assert process.broker is not None
+        topic = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+        process.broker.broker.topics.put(topic, {})
+        client = Client(*await asyncio.open_connection(host, port))
+        for asked_at, told in ((endpoints_of("mq.example", 443),) * 2, (None, endpoints_of(host, port))):
+            request = QueryRouteRequest(topic=Resource(name="T"), endpoints=asked_at)
+            stream_id = client.call("QueryRoute", request.SerializeToString())
+            assert await client.ended(stream_id) == {"grpc-status": "0"}
+            answer = QueryRouteResponse.FromString(client.answers[stream_id][5:])
+            assert answer.status.code == Code.OK
+            assert [queue.broker.endpoints for queue in answer.message_queues] == [told, told]
         client.writer.close()
 
 

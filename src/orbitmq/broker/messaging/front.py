@@ -18,6 +18,7 @@ from typing import Final
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.refusals import refused_status
+from orbitmq.broker.messaging.routes import RouteCalls
 from orbitmq.broker.messaging.sending import SendCalls
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Sessions
@@ -41,13 +42,15 @@ logger = logging.getLogger("orbitmq.broker")
 class MessagingFront:
     """The calls of one broker; a `CallHandler`."""
 
-    def __init__(self, core: BrokerCore, rooms: BrokerRooms, limits: SendLimits) -> None:
+    def __init__(self, core: BrokerCore, rooms: BrokerRooms, limits: SendLimits, port: int = 0) -> None:
+        """`port`: where this broker listens for gRPC, for clients that do not say where they found it."""
         self._core = core
         self._sends = rooms.sends
         self.sessions: Final = Sessions(core)
         self._served: Final[Mapping[Rpc, ServedCall]] = {
             **SendCalls(core, rooms.sends, limits).calls(),
             **TelemetryCalls(core, self.sessions, limits).calls(),
+            **RouteCalls(core, port).calls(),
         }
 
     # --- CallHandler --------------------------------------------------------------------------------------------------
