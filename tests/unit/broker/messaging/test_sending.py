@@ -12,12 +12,12 @@ import pytest
 from tests.unit.broker.conftest import SMALL_STORE, Rig
 from tests.unit.broker.pop.conftest import PopRig
 from tests.unit.broker.transactions.conftest import TransactionRig
+from tests.worlds.grpc_calls import ListCall
 
 from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.messaging.front import MessagingFront
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
-from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import (
     Code,
     Message,
@@ -30,7 +30,7 @@ from orbitmq.protocol.grpc.messages import (
     Timestamp,
 )
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
-from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
@@ -38,37 +38,6 @@ from orbitmq.protocol.remoting.bodies import TopicConfig
 
 QUEUES = 8
 TYPES = {"T": None, "D": "DELAY", "F": "FIFO", "X": "TRANSACTION"}
-
-
-class ListCall:
-    """A call whose answers are a list."""
-
-    address = ("10.0.0.9", 40_000)
-    host = bytes((10, 0, 0, 9)) + (40_000).to_bytes(4, "big")
-    is_wanted = True
-    writable = True
-    user = ""
-
-    def __init__(self, rpc: Rpc, received_ns: int, client_id: bytes = b"client") -> None:
-        self.call = GrpcCall(RPCS[rpc], None, {b"x-mq-client-id": client_id})
-        self.received_ns = received_ns
-        self.answers: list[bytes] = []
-        self.error: CallError | None = None
-        self.ends = 0
-
-    def when_writable(self, call: object) -> None:
-        raise AssertionError("this connection always is")
-
-    def answer(self, message: bytes) -> None:
-        assert not self.ends
-        self.answers.append(message)
-
-    def end(self) -> None:
-        self.ends += 1
-
-    def fail(self, error: CallError) -> None:
-        self.error = error
-        self.ends += 1
 
 
 class World:
@@ -205,8 +174,8 @@ def test_excess_is_refused(world: World) -> None:
 
 
 def test_a_call_without_a_client_id_is_told_so(world: World) -> None:
-    assert world.send(message(), client_id=b" ").status.code == Code.CLIENT_ID_REQUIRED
-    call = world.call(Rpc.TELEMETRY, b"", client_id=b"")
+    assert world.send(message(), client_id=" ").status.code == Code.CLIENT_ID_REQUIRED
+    call = world.call(Rpc.TELEMETRY, b"", client_id="")
     assert TelemetryCommand.FromString(call.answers[0]).status.code == Code.CLIENT_ID_REQUIRED
 
 

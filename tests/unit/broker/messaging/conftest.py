@@ -1,0 +1,33 @@
+"""A broker with the front end of RocketMQ 5, and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.conftest import SMALL_STORE
+from tests.unit.broker.pop.conftest import PopRig
+from tests.worlds.grpc_calls import Caller
+
+from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.protocol.grpc.sent_messages import SendLimits
+
+
+class FrontRig(PopRig):
+    """With the front end; `client` makes another one of its clients."""
+
+    def open(self) -> None:
+        super().open()
+        self.front = MessagingFront(self.broker.core, self.broker.rooms, SendLimits())
+
+    def client(self, client_id: str = "client") -> Caller:
+        return Caller(self.front, self.clock, self.broker.end_turn, client_id)
+
+
+@pytest.fixture
+def front_rig(tmp_path: Path) -> Iterator[FrontRig]:
+    rig = FrontRig(tmp_path, BrokerSettings(), SMALL_STORE)
+    yield rig
+    rig.close()

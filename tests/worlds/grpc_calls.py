@@ -1,0 +1,99 @@
+"""Calls of clients of RocketMQ 5 at a front end, without a socket: a call keeps what it was answered in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.grpc.call_error import CallError
+from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.messages import TelemetryCommand
+from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
+from orbitmq.protocol.ids import pack_host
+
+
+class ListCall:
+    """A call whose answers are a list. `error`: the status of gRPC that it ended with, None for OK."""
+
+    def __init__(self, rpc: Rpc, received_ns: int, *, client_id: str = "client", timeout_ms: int | None = None) -> None:
+        fields = {b"x-mq-client-id": client_id.encode(), b"x-mq-client-version": b"5.2.0", b"x-mq-language": b"JAVA"}
+        self.call = GrpcCall(RPCS[rpc], None if timeout_ms is None else timeout_ms * 1_000_000, fields)
+        self.received_ns = received_ns
+        self.address = ("10.0.0.9", 40_000)
+        self.host = pack_host(*self.address)
+        self.user = ""
+        self.is_wanted = True
+        self.writable = True
+        self.answers: list[bytes] = []
+        self.error: CallError | None = None
+        self.ends = 0
+        self.writable_calls: list[Callable[[], None]] = []
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        self.writable_calls.append(call)
+
+    def answer(self, message: bytes) -> None:
+        assert not self.ends, "an answer after the end"
+        self.answers.append(message)
+
+    def end(self) -> None:
+        self.ends += 1
+
+    def fail(self, error: CallError) -> None:
+        self.error = error
+        self.ends += 1
+
+
+class Caller:
+    """One client of a front end. `end_turn` ends a loop turn of the broker."""
+
+    def __init__(
+        self, front: MessagingFront, clock: ManualClock, end_turn: Callable[[], None], client_id: str = "client"
+    ) -> None:
+        self.front = front
+        self.client_id = client_id
+        self._clock = clock
+        self._end_turn = end_turn
+
+    def begin(self, rpc: Rpc, *, timeout_ms: int | None = None) -> ListCall:
+        """A call of which nothing has been sent but its header fields."""
+        return ListCall(rpc, self._clock.monotonic_ns(), client_id=self.client_id, timeout_ms=timeout_ms)
+
+    def send(self, call: ListCall, message: Any) -> None:
+        """One message of a call, in a turn of its own."""
+        call.received_ns = self._clock.monotonic_ns()
+        self.front.message(call, message.SerializeToString())
+        self._end_turn()
+
+    def start(self, rpc: Rpc, message: Any, *, timeout_ms: int | None = None) -> ListCall:
+        """A call with its one message; what it is answered may come later."""
+        call = self.begin(rpc, timeout_ms=timeout_ms)
+        self.send(call, message)
+        return call
+
+    def cancel(self, call: ListCall) -> None:
+        """The caller wants nothing of a call any more."""
+        call.is_wanted = False
+        self.front.over(call)
+        self._end_turn()
+
+    def call(self, rpc: Rpc, message: Any, kind: Any, *, timeout_ms: int | None = None) -> Any:
+        """The one answer, of that kind, of a call that is answered at once."""
+        call = self.start(rpc, message, timeout_ms=timeout_ms)
+        assert (call.ends, call.error) == (1, None)
+        (answer,) = call.answers
+        return kind.FromString(answer)
+
+    def connect(self, settings: Any) -> ListCall:
+        """Open the stream of the client and send settings."""
+        stream = self.begin(Rpc.TELEMETRY)
+        self.send(stream, TelemetryCommand(settings=settings))
+        return stream
+
+
+def commands(stream: ListCall) -> list[TelemetryCommand]:
+    """What came on a stream since this was asked last."""
+    answers, stream.answers = stream.answers, []
+    return [TelemetryCommand.FromString(answer) for answer in answers]
