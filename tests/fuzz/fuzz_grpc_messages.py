@@ -18,7 +18,7 @@ from orbitmq.errors import ProtocolError
 from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.decoding import read_message, read_send
 from orbitmq.protocol.grpc.delivered_messages import delivered_message
-from orbitmq.protocol.grpc.merged_settings import consumer_settings, producer_settings
+from orbitmq.protocol.grpc.merged_settings import ClientRules, consumer_settings, producer_settings
 from orbitmq.protocol.grpc.message_prefix import MessageCutter, with_prefix
 from orbitmq.protocol.grpc.messages import Message, Resource, SendMessageRequest, Settings, SystemProperties
 from orbitmq.protocol.grpc.messages import MessageType as GrpcType
@@ -141,7 +141,7 @@ def _others(data: bytes) -> None:
         assert consumer_settings(settings, None).backoff_policy.WhichOneof("strategy") or settings.HasField(
             "backoff_policy"
         )
-        assert producer_settings(settings, 1).publishing.max_body_size == 1
+        assert producer_settings(settings, ClientRules(body_bytes_max=1)).publishing.max_body_size == 1
 
 
 if __name__ == "__main__":

@@ -40,10 +40,9 @@ class MessagingPort:
 
     def _make_calls(self) -> CallHandler:
         from orbitmq.broker.messaging.front import MessagingFront
-        from orbitmq.protocol.grpc.sent_messages import SendLimits
 
-        limits = SendLimits(self._broker.store.settings.max_message_size)
-        return MessagingFront(self._broker.core, self._broker.rooms, limits, self.listener.address[1])
+        port = self.listener.address[1]
+        return MessagingFront(self._broker.core, self._broker.rooms, self._settings.messaging, port)
 
     async def start(self) -> None:
         """Open the port, unless it is switched off. PortTakenError or ConfigurationError when it cannot be had."""

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.server import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
@@ -119,6 +120,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listener: ListenerSettings = ListenerSettings()
     watch: WatchSettings = WatchSettings()
     grpc: GrpcSettings = GrpcSettings()
+    messaging: MessagingSettings = MessagingSettings()
     tls: TlsSettings = TlsSettings()
     access: AccessSettings = AccessSettings()
     http_port_asked_for: bool = False

@@ -22,6 +22,7 @@ from orbitmq.broker.messaging.routes import RouteCalls
 from orbitmq.broker.messaging.sending import SendCalls
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Sessions
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.messaging.telemetry import TelemetryCalls
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import NotAnsweredYet
@@ -32,7 +33,6 @@ from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.rpcs import Rpc, Shape
-from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.store.reads import RecordsNotInMemory
 
@@ -42,14 +42,14 @@ logger = logging.getLogger("orbitmq.broker")
 class MessagingFront:
     """The calls of one broker; a `CallHandler`."""
 
-    def __init__(self, core: BrokerCore, rooms: BrokerRooms, limits: SendLimits, port: int = 0) -> None:
+    def __init__(self, core: BrokerCore, rooms: BrokerRooms, settings: MessagingSettings, port: int = 0) -> None:
         """`port`: where this broker listens for gRPC, for clients that do not say where they found it."""
         self._core = core
         self._sends = rooms.sends
         self.sessions: Final = Sessions(core)
         self._served: Final[Mapping[Rpc, ServedCall]] = {
-            **SendCalls(core, rooms.sends, limits).calls(),
-            **TelemetryCalls(core, self.sessions, limits).calls(),
+            **SendCalls(core, rooms.sends, settings).calls(),
+            **TelemetryCalls(core, self.sessions, settings).calls(),
             **RouteCalls(core, port).calls(),
         }
 

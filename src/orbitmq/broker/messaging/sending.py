@@ -19,6 +19,7 @@ import msgspec
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.served_calls import ServedCall
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Sending, StoredSend
 from orbitmq.broker.sends import Sends
@@ -52,12 +53,20 @@ class _OpenSend(msgspec.Struct):
 
 
 class SendCalls:
-    def __init__(self, core: BrokerCore, sends: Sends, limits: SendLimits) -> None:
+    def __init__(self, core: BrokerCore, sends: Sends, settings: MessagingSettings) -> None:
         self._topics = core.topics
         self._store = core.store
         self._clock = core.clock
         self._sends = sends
-        self._limits = limits
+        self._knows_types = settings.checks_types
+        self._limits = SendLimits(
+            body_bytes_max=settings.body_bytes_max_of(core.store.settings),
+            delay_ms_max=settings.delay_ms_max,
+            user_properties_max=settings.user_properties_max,
+            user_properties_bytes_max=settings.user_properties_bytes_max,
+            message_group_bytes_max=settings.message_group_bytes_end - 1,
+            recovery_seconds_max=settings.recovery_seconds_max,
+        )
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
         return {Rpc.SEND_MESSAGE: ServedCall(read_send, self.send)}
@@ -69,7 +78,7 @@ class SendCalls:
         queue_id = self._queue_of(topic, request)
         open_send = _OpenSend(
             call,
-            Origin(call.host, OUR_VERSION, knows_types=True),
+            Origin(call.host, OUR_VERSION, knows_types=self._knows_types),
             call.received_ns,
             [None] * len(sent),
             len(sent),

@@ -21,13 +21,14 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.grpc import SETTINGS_TOPICS_MAX
 from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import EVERYTHING
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.decoding import read_message
-from orbitmq.protocol.grpc.merged_settings import consumer_settings, producer_settings
+from orbitmq.protocol.grpc.merged_settings import ClientRules, consumer_settings, producer_settings
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     Code,
@@ -43,7 +44,6 @@ from orbitmq.protocol.grpc.messages import (
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.resource_names import group_of, topic_of
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumeType, SubscriptionData
 
@@ -59,12 +59,21 @@ CONSUMERS: Final = {
 
 
 class TelemetryCalls:
-    def __init__(self, core: BrokerCore, sessions: Sessions, limits: SendLimits) -> None:
+    def __init__(self, core: BrokerCore, sessions: Sessions, settings: MessagingSettings) -> None:
         self._clients = core.clients
         self._groups = core.groups
         self._clock = core.clock
         self._sessions = sessions
-        self._limits = limits
+        self._rules = ClientRules(
+            body_bytes_max=settings.body_bytes_max_of(core.store.settings),
+            validates_types=settings.checks_types,
+            producer_attempts=settings.producer_attempts,
+            backoff_initial_ms=settings.producer_backoff_initial_ms,
+            backoff_max_ms=settings.producer_backoff_max_ms,
+            backoff_multiplier=settings.producer_backoff_multiplier,
+            receive_batch_max=settings.receive_batch_max,
+            polling_ms=settings.polling_ms_max,
+        )
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
         return {
@@ -150,10 +159,10 @@ class TelemetryCalls:
     def _send_settings(self, session: Session) -> None:
         """Tell a client what counts for it."""
         if session.consumer is None:
-            merged = producer_settings(session.settings, self._limits.body_bytes_max)
+            merged = producer_settings(session.settings, self._rules)
         else:
             session.told_group = self._groups.known(session.group)
-            merged = consumer_settings(session.settings, session.told_group)
+            merged = consumer_settings(session.settings, session.told_group, self._rules)
         session.tell(TelemetryCommand(status=OK, settings=merged))
 
     # --- being there --------------------------------------------------------------------------------------------------

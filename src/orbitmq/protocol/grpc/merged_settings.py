@@ -9,34 +9,55 @@ Source: RocketMQ gRPC, telemetry; client quirks: a producer needs an exponential
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.limits.pop import POP_MESSAGES_MAX
+from orbitmq.limits.wire import BODY_BYTES_MAX
 from orbitmq.protocol.filtering.java_numbers import INT_MAX
 from orbitmq.protocol.grpc.messages import CustomizedBackoff, Duration, ExponentialBackoff, RetryPolicy, Settings
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
 
-PRODUCER_ATTEMPTS: Final = 3
 RETRY_DELAYS_S: Final = (1, 5, 10, 30, *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
 """Seconds to wait after each attempt, where a group names no others."""
-LONG_POLLING_S: Final = 20
 
 
-def producer_settings(sent: Settings, body_bytes_max: int) -> Settings:
+class ClientRules(NamedTuple):
+    """What a server has its clients do. `polling_ms`: how long a receive waits."""
+
+    body_bytes_max: int = BODY_BYTES_MAX
+    validates_types: bool = True
+    producer_attempts: int = 3
+    backoff_initial_ms: int = 10
+    backoff_max_ms: int = 1_000
+    backoff_multiplier: int = 2
+    receive_batch_max: int = POP_MESSAGES_MAX
+    polling_ms: int = 20_000
+
+
+AS_ROCKETMQ: Final = ClientRules()
+
+
+def producer_settings(sent: Settings, rules: ClientRules = AS_ROCKETMQ) -> Settings:
     """Settings of a producer."""
     settings = _copy(sent)
     settings.backoff_policy.CopyFrom(
         RetryPolicy(
-            max_attempts=PRODUCER_ATTEMPTS,
-            exponential_backoff=ExponentialBackoff(initial=duration_of(10), max=duration_of(1000), multiplier=2),
+            max_attempts=rules.producer_attempts,
+            exponential_backoff=ExponentialBackoff(
+                initial=duration_of(rules.backoff_initial_ms),
+                max=duration_of(rules.backoff_max_ms),
+                multiplier=rules.backoff_multiplier,
+            ),
         )
     )
-    settings.publishing.validate_message_type = True
-    settings.publishing.max_body_size = body_bytes_max
+    settings.publishing.validate_message_type = rules.validates_types
+    settings.publishing.max_body_size = rules.body_bytes_max
     return settings
 
 
-def consumer_settings(sent: Settings, group: SubscriptionGroupConfig | None) -> Settings:
+def consumer_settings(
+    sent: Settings, group: SubscriptionGroupConfig | None, rules: ClientRules = AS_ROCKETMQ
+) -> Settings:
     """Settings of a consumer; None for a group without a configuration."""
     settings = _copy(sent)
     subscription = settings.subscription
@@ -46,9 +67,9 @@ def consumer_settings(sent: Settings, group: SubscriptionGroupConfig | None) -> 
     if group is not None or not subscription.HasField("fifo"):
         subscription.fifo = config.consume_message_orderly
     if group is not None or not subscription.HasField("receive_batch_size"):
-        subscription.receive_batch_size = POP_MESSAGES_MAX
+        subscription.receive_batch_size = rules.receive_batch_max
     if group is not None or not subscription.HasField("long_polling_timeout"):
-        subscription.long_polling_timeout.CopyFrom(Duration(seconds=LONG_POLLING_S))
+        subscription.long_polling_timeout.CopyFrom(duration_of(rules.polling_ms))
     return settings
 
 

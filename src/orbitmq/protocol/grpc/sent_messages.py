@@ -46,10 +46,15 @@ _PREPARED: Final = int(SysFlag.PREPARED)
 
 
 class SendLimits(NamedTuple):
-    """What a server allows. `delay_ms_max`: how far ahead a delivery time may be, None for as far as timers go."""
+    """What a server allows. `user_properties_bytes_max` counts tag and keys as well. `delay_ms_max`: how far ahead a delivery time may
+    be, None for as far as timers go."""
 
     body_bytes_max: int = BODY_BYTES_MAX
     delay_ms_max: int | None = None
+    user_properties_max: int = USER_PROPERTIES_MAX
+    user_properties_bytes_max: int = USER_PROPERTIES_BYTES_MAX
+    message_group_bytes_max: int = MESSAGE_GROUP_BYTES_MAX
+    recovery_seconds_max: int = RECOVERY_SECONDS_MAX
 
 
 class SentMessage(NamedTuple):
@@ -96,28 +101,28 @@ def _checked_properties(message: Message, now_ms: int, limits: SendLimits) -> di
             Code.MESSAGE_BODY_TOO_LARGE, f"the body has {body_bytes} bytes, at most {limits.body_bytes_max} are allowed"
         )
     system = message.system_properties
-    if len(message.user_properties) > USER_PROPERTIES_MAX:
+    if len(message.user_properties) > limits.user_properties_max:
         raise RpcError(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the message has {len(message.user_properties)} user properties, at most {USER_PROPERTIES_MAX} are allowed",
+            f"the message has {len(message.user_properties)} user properties, at most {limits.user_properties_max} are allowed",
         )
     values = dict(message.user_properties.items())
     size = _checked_user_properties(values) + _checked_labels(system)
-    if size > USER_PROPERTIES_BYTES_MAX:
+    if size > limits.user_properties_bytes_max:
         raise RpcError(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"properties, tag and keys have {size} bytes, at most {USER_PROPERTIES_BYTES_MAX} are allowed",
+            f"properties, tag and keys have {size} bytes, at most {limits.user_properties_bytes_max} are allowed",
         )
     _check_text(system.message_id, "message id", Code.ILLEGAL_MESSAGE_ID)
     recovery_seconds = system.orphaned_transaction_recovery_duration.seconds
-    if system.message_type == GrpcType.TRANSACTION and recovery_seconds > RECOVERY_SECONDS_MAX:
+    if system.message_type == GrpcType.TRANSACTION and recovery_seconds > limits.recovery_seconds_max:
         raise RpcError(
             Code.BAD_REQUEST,
-            f"the recovery duration of a transaction is {recovery_seconds} s, at most {RECOVERY_SECONDS_MAX} are allowed",
+            f"the recovery duration of a transaction is {recovery_seconds} s, at most {limits.recovery_seconds_max} are allowed",
         )
     if system.HasField("delivery_timestamp"):
         _check_delivery(instant_ms(system.delivery_timestamp), now_ms, limits.delay_ms_max)
-    _check_group(system.message_group)
+    _check_group(system.message_group, limits.message_group_bytes_max)
     if system.lite_topic:
         _check_text(system.lite_topic, "lite topic", Code.ILLEGAL_LITE_TOPIC)
     for name, text in (("trace context", system.trace_context), ("born host", system.born_host)):
@@ -166,13 +171,13 @@ def _check_delivery(deliver_ms: int, now_ms: int, delay_ms_max: int | None) -> N
         raise RpcError(Code.ILLEGAL_DELIVERY_TIME, f"the latest delivery time is {TIMER_DELIVER_MS_MAX} ms since 1970")
 
 
-def _check_group(group: str) -> None:
+def _check_group(group: str, bytes_max: int) -> None:
     if group:
         _check_text(group, "message group", Code.ILLEGAL_MESSAGE_GROUP)
-        if _size(group) > MESSAGE_GROUP_BYTES_MAX:
+        if _size(group) > bytes_max:
             raise RpcError(
                 Code.ILLEGAL_MESSAGE_GROUP,
-                f"the message group has {_size(group)} bytes, at most {MESSAGE_GROUP_BYTES_MAX} are allowed",
+                f"the message group has {_size(group)} bytes, at most {bytes_max} are allowed",
             )
 
 

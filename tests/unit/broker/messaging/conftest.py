@@ -11,8 +11,8 @@ from tests.unit.broker.pop.conftest import PopRig
 from tests.worlds.grpc_calls import Caller
 
 from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.protocol.grpc.sent_messages import SendLimits
 
 
 class FrontRig(PopRig):
@@ -20,7 +20,7 @@ class FrontRig(PopRig):
 
     def open(self) -> None:
         super().open()
-        self.front = MessagingFront(self.broker.core, self.broker.rooms, SendLimits())
+        self.front = MessagingFront(self.broker.core, self.broker.rooms, MessagingSettings())
 
     def client(self, client_id: str = "client") -> Caller:
         return Caller(self.front, self.clock, self.broker.end_turn, client_id)

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import SMALL_STORE, Rig
+from tests.unit.broker.conftest import NOW_MS, SMALL_STORE, Rig
 from tests.unit.broker.pop.conftest import PopRig
 from tests.unit.broker.transactions.conftest import TransactionRig
 from tests.worlds.grpc_calls import ListCall
 
 from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import (
     Code,
+    Duration,
     Message,
     MessageType,
     Resource,
@@ -31,23 +33,24 @@ from orbitmq.protocol.grpc.messages import (
 )
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import TopicConfig
 
 QUEUES = 8
+NOW_S = NOW_MS // 1_000
+USUAL = MessagingSettings()
 TYPES = {"T": None, "D": "DELAY", "F": "FIFO", "X": "TRANSACTION"}
 
 
 class World:
-    def __init__(self, root: Path, rig: type[Rig] = PopRig) -> None:
+    def __init__(self, root: Path, rig: type[Rig] = PopRig, settings: MessagingSettings = USUAL) -> None:
         self.rig = rig(root, BrokerSettings(), SMALL_STORE)
         broker = self.rig.broker
         for name, taken in TYPES.items():
             changes = {} if taken is None else {f"+{MESSAGE_TYPE}": taken}
             broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES), changes)
-        self.front = MessagingFront(broker.core, broker.rooms, SendLimits())
+        self.front = MessagingFront(broker.core, broker.rooms, settings)
 
     def call(self, rpc: Rpc, data: bytes, **named: Any) -> ListCall:
         call = ListCall(rpc, self.rig.clock.monotonic_ns(), **named)
@@ -115,6 +118,48 @@ def test_a_message_of_a_type_that_its_topic_does_not_take_is_refused(world: Worl
     answer = world.send(message("T", delivery_timestamp=Timestamp(seconds=at)))
     assert answer.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     assert "takes messages of type NORMAL" in answer.status.message
+
+
+def test_types_are_not_compared_where_that_is_switched_off(tmp_path: Path) -> None:
+    world = World(tmp_path, settings=MessagingSettings(checks_types=False))
+    at = world.rig.clock.now_ms() // 1_000 + 60
+    assert world.send(message("T", delivery_timestamp=Timestamp(seconds=at))).status.code == Code.OK
+    assert world.send(message("Nowhere")).status.code == Code.TOPIC_NOT_FOUND
+    world.rig.close()
+
+
+OWN = MessagingSettings(
+    body_bytes_max=5, user_properties_max=1, user_properties_bytes_max=6, message_group_bytes_end=4,
+    recovery_seconds_max=2, delay_ms_max=60_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (message(body=b"12345"), Code.OK),
+        (message(body=b"123456"), Code.MESSAGE_BODY_TOO_LARGE),
+        (message(keys=["123456"]), Code.OK),
+        (message(keys=["1234567"]), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        (message("F", message_group="123"), Code.OK),
+        (message("F", message_group="1234"), Code.ILLEGAL_MESSAGE_GROUP),
+        (message("D", delivery_timestamp=Timestamp(seconds=NOW_S + 60)), Code.OK),
+        (message("D", delivery_timestamp=Timestamp(seconds=NOW_S + 61)), Code.ILLEGAL_DELIVERY_TIME),
+        (message(message_type=MessageType.TRANSACTION, orphaned_transaction_recovery_duration=Duration(seconds=3)), Code.BAD_REQUEST),
+    ],
+)  # fmt: skip
+def test_what_a_broker_allows_is_its_own_choice(tmp_path: Path, sent: Message, code: Code) -> None:
+    world = World(tmp_path, settings=OWN)
+    assert world.send(sent).status.code == code
+    world.rig.close()
+
+
+def test_a_body_is_never_larger_than_the_store_takes(tmp_path: Path) -> None:
+    stored = SMALL_STORE.max_message_size
+    world = World(tmp_path, settings=MessagingSettings(body_bytes_max=stored + 10))
+    assert world.send(message(body=bytes(stored))).status.code == Code.OK
+    assert world.send(message(body=bytes(stored + 1))).status.code == Code.MESSAGE_BODY_TOO_LARGE
+    world.rig.close()
 
 
 def test_a_topic_is_not_made_by_a_send(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.protocol.grpc.merged_settings import RETRY_DELAYS_S, consumer_settings, producer_settings
+from orbitmq.protocol.grpc.merged_settings import RETRY_DELAYS_S, ClientRules, consumer_settings, producer_settings
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     CustomizedBackoff,
@@ -32,7 +32,7 @@ def test_a_producer_gets_what_the_server_decides_and_keeps_the_rest() -> None:
     )
     sent = Settings.FromString(sent.SerializeToString() + LATER)
     before = sent.SerializeToString(deterministic=True)  # type: ignore[call-arg]
-    merged = producer_settings(sent, 4_194_304)
+    merged = producer_settings(sent)
     backoff = ExponentialBackoff(initial=Duration(nanos=10_000_000), max=Duration(seconds=1), multiplier=2)
     assert merged.backoff_policy == RetryPolicy(max_attempts=3, exponential_backoff=backoff)
     assert merged.publishing.validate_message_type
@@ -87,3 +87,19 @@ def test_what_a_consumer_of_an_unknown_group_says_counts_and_defaults_stand_belo
     assert merged.subscription.fifo
     assert merged.subscription.receive_batch_size == 32
     assert consumer_settings(Settings(), None).backoff_policy.max_attempts == 17
+
+
+def test_what_a_server_has_its_clients_do_is_its_own_choice() -> None:
+    rules = ClientRules(
+        body_bytes_max=7, validates_types=False, producer_attempts=1, backoff_initial_ms=20, backoff_max_ms=2_500,
+        backoff_multiplier=3, receive_batch_max=8, polling_ms=1_500,
+    )  # fmt: skip
+    merged = producer_settings(Settings(), rules)
+    backoff = ExponentialBackoff(
+        initial=Duration(nanos=20_000_000), max=Duration(seconds=2, nanos=500_000_000), multiplier=3
+    )
+    assert merged.backoff_policy == RetryPolicy(max_attempts=1, exponential_backoff=backoff)
+    assert (merged.publishing.validate_message_type, merged.publishing.max_body_size) == (False, 7)
+    subscription = consumer_settings(Settings(), None, rules).subscription
+    assert subscription.receive_batch_size == 8
+    assert subscription.long_polling_timeout == Duration(seconds=1, nanos=500_000_000)

@@ -10,6 +10,7 @@ from tests.unit.broker.pop.conftest import PopRig
 from tests.worlds.grpc_client import Client
 
 from orbitmq.broker.messaging.front import MessagingFront
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import SystemClock
 from orbitmq.protocol.grpc.message_prefix import with_prefix
@@ -21,7 +22,6 @@ from orbitmq.protocol.grpc.messages import (
     SendMessageResponse,
     SystemProperties,
 )
-from orbitmq.protocol.grpc.sent_messages import SendLimits
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.server.grpc.listener import GrpcListener
 from orbitmq.server.listener import ListenerLimits
@@ -41,7 +41,7 @@ async def test_what_is_sent_at_once_is_stored_and_each_send_hears_of_its_own(tmp
     broker, loop = rig.broker, asyncio.get_running_loop()
     broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1), {})
     listener = GrpcListener(
-        "grpc", broker, lambda: MessagingFront(broker.core, broker.rooms, SendLimits()),
+        "grpc", broker, lambda: MessagingFront(broker.core, broker.rooms, MessagingSettings()),
         Turn(loop), Wakeups(loop), SystemClock(), ListenerLimits(idle_ms=0),
     )  # fmt: skip
     await listener.start("127.0.0.1", 0)
