@@ -1,17 +1,20 @@
-"""Requests of every kind as a client sends them that is allowed to, and users to sign them: for tests of who may do what.
+"""Requests and calls of every kind as a client sends them that is allowed to, and users to sign them: for tests of who may do what.
 
 Every request names the topic `TOPIC`, the group `GROUP`, or both, wherever its row says that it names some.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orbitmq.access.evaluation import Permissions
 from orbitmq.access.needed import Needed
 from orbitmq.access.policies import Acl, Decision, Entry, read_resource
 from orbitmq.access.users import User
+from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
@@ -120,3 +123,30 @@ class CallingPeer:
         self.address = (address, 40_000)
         self.host = pack_host(ADDRESS, 40_000)
         self.attachments: dict[str, object] = {}
+
+
+DATE: Final = b"20261124T030000Z"
+"""When calls say that they were made: nobody looks at it, but it is what is signed."""
+
+
+class CallingCall:
+    """A gRPC call that nothing is answered to, with these header fields beside those of gRPC itself."""
+
+    def __init__(
+        self, rpc: Rpc, fields: Mapping[bytes, bytes] | None = None, connection: CallingPeer | None = None
+    ) -> None:
+        self.call = GrpcCall(RPCS[rpc], None, dict(fields or {}))
+        self.connection = connection or CallingPeer()
+        self.address = self.connection.address
+
+
+def authorization(user: User, secret: str | None = None, date: bytes = DATE) -> dict[bytes, bytes]:
+    """The header fields of a call that this user signs, with another secret than the user's if one is given."""
+    key = (user.password if secret is None else secret).encode()
+    signature = hmac.digest(key, date, "sha1").hex()
+    said = f"MQv2-HMAC-SHA1 Credential={user.name}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    return {b"authorization": said.encode(), b"x-mq-date-time": date}
+
+
+def signed_call(rpc: Rpc, user: User, secret: str | None = None, connection: CallingPeer | None = None) -> CallingCall:
+    return CallingCall(rpc, authorization(user, secret), connection)

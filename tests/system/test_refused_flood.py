@@ -118,7 +118,7 @@ def test_a_server_that_goes_on_reading_whom_it_refuses_is_found(
     """The planted bug: a refusal is answered at once."""
     program = """
 from orbitmq.access.late_answers import LateAnswers
-LateAnswers.send = lambda self, peer, answer, wait_ms: answer and peer.send(answer)
+LateAnswers.send = lambda self, connection, answer, wait_ms: answer and answer()
 from orbitmq.cli.main import main
 main()
 """

@@ -31,8 +31,8 @@ ALLOWED = {
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
     "streamWriter": "Spark calls it",
-    **dict.fromkeys(("caller_of_call", "client_version", "session_token", "signed_text"), NEXT),
-    **dict.fromkeys(("GrpcListener", "MessagingFront", "read_authorization", "delivered_message"), NEXT),
+    **dict.fromkeys(("client_version", "session_token"), NEXT),
+    **dict.fromkeys(("GrpcListener", "MessagingFront", "admit_call", "may_consume", "delivered_message"), NEXT),
     **dict.fromkeys(("producer_settings", "consumer_settings", "group_of", "routed_queues", "endpoints_of"), NEXT),
 }
 

@@ -57,13 +57,15 @@ class FailedAttempts:
             self._known.popitem(last=False)
         return Failure(count, _wait_ms(too_many))
 
-    def refused(self, code: int, address: str, why: str, known_name: str) -> int:
-        """Count a failed request and say it in the log, seldom. How long its answer waits, in milliseconds. `known_name`: of the user
-        that the request names, empty where there is none; a name that nobody has may be a secret that was put in the wrong place."""
+    def refused(self, request: int | str, address: str, why: str, known_name: str) -> int:
+        """Count a failed request and say it in the log, seldom. How long its answer waits, in milliseconds. `request`: its code, or the
+        name of an RPC. `known_name`: of the user that the request names, empty where there is none; a name that nobody has may be a secret
+        that was put in the wrong place."""
         failure = self.add(address)
         if failure.lately in (1, FAILURES_UNSLOWED_MAX):
             logger.warning(
-                "a request (code %d) from %s%s is refused: %s%s", code, address,
+                "a request (%s) from %s%s is refused: %s%s",
+                request if isinstance(request, str) else f"code {request}", address,
                 f" that names user {known_name!r}" if known_name else "", why,
                 "" if failure.lately == 1 else f"; {failure.lately} failed lately, the answers to more of them wait",
                 extra={"event": "caller_unknown"},

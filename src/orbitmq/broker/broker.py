@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from orbitmq.access.gate import Denied, LedTo
-from orbitmq.access.late_answers import LateAnswers
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
@@ -64,7 +64,6 @@ class Broker:
         self._handlers = merged(room.handlers() for room in rooms.all)
         self._excess_handlers = merged(room.excess_handlers() for room in rooms.all)
         self._gate: Final = core.facilities.gate
-        self._late_answers = LateAnswers(core.deadlines, core.clock)
         self._led_to = records_led_to(rooms.all)
         if self._gate is not None:
             _check_led_to(self._handlers, self._led_to)
@@ -151,7 +150,7 @@ class Broker:
         answer = None if request.flag & FLAG_ONEWAY else response(request, denied.code, denied.remark)
         if not denied.wait_ms:
             return answer
-        self._late_answers.send(peer, answer, denied.wait_ms)
+        self.core.late_answers.send(peer, None if answer is None else partial(peer.send, answer), denied.wait_ms)
         return None
 
     def end_turn(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from orbitmq.access.gate import Gate
+from orbitmq.access.late_answers import LateAnswers
 from orbitmq.broker.choosing.subscriptions import Subscriptions
 from orbitmq.broker.clients import ClientRegistry, ClientSession
 from orbitmq.broker.counting.change_times import ChangeTimes
@@ -78,6 +79,8 @@ class BrokerCore:
         self.clock = clock
         self.facilities = facilities
         self.deadlines = Deadlines()
+        self.late_answers = LateAnswers(self.deadlines, clock)
+        """Of every front end: refusals of callers who have failed too often."""
         self.statistics = Statistics(clock.now_ms(), clock.monotonic_ns())
         self.tally = Tally()
         self.change_times = ChangeTimes(clock)

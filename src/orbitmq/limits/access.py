@@ -48,6 +48,10 @@ JUDGED_BODY_BYTES_MAX: Final = 2_097_152
 """Body of a request whose names stand in it: ten thousand topics or acknowledgements. It is read before anybody has said that its sender
 may do anything, a tenth of a second for each megabyte; a larger one is not let through."""
 
+CALL_NEEDS_MAX: Final = 2_048
+"""Topics and groups that one gRPC call may name, 2 us each to judge: settings of a client have up to 1,024 topics and a group, a send 1,024
+messages. A call with more is not let through."""
+
 FIELD_ORDERS_KEPT_MAX: Final = 256
 """Kinds of requests, by the names of their fields, whose order of signing is kept; a few dozen occur. One that is not kept is sorted."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from orbitmq.access.gate import Denied, Gate
@@ -125,7 +126,7 @@ class NameServer:
         if not denied.wait_ms:
             return answer
         self.tally.failed(request.code, denied.code)
-        self._late_answers.send(peer, None if request.is_oneway else answer, denied.wait_ms)
+        self._late_answers.send(peer, None if request.is_oneway else partial(peer.send, answer), denied.wait_ms)
         return None
 
     def peer_closed(self, peer: Peer) -> None:

@@ -8,6 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.grpc.rpcs import PACKAGE, RPCS, Rpc
+
+_CALLS = {row.full_request: row.rpc for row in RPCS.values()}
+"""RPCs by the full name of their request message, as RocketMQ's lists name them."""
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,10 +24,10 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Each request needs what its row in the table of requests says."""
 
     authentication_whitelist: str = ""
-    """Codes that need no signature, `,` between."""
+    """Codes, and request messages of gRPC, that need no signature, `,` between."""
 
     authorization_whitelist: str = ""
-    """Codes that are not judged, `,` between."""
+    """Codes, and request messages of gRPC, that are not judged, `,` between."""
 
     initial_user: str = ""
     """JSON of the super user that exists after the start: {"username": ..., "password": ...}."""
@@ -47,12 +51,12 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What changes the name server needs the signature of a user who may change the cluster."""
 
     @property
-    def unsigned_codes(self) -> frozenset[int]:
-        return _codes("authenticationWhitelist", self.authentication_whitelist)
+    def unsigned(self) -> frozenset[int | Rpc]:
+        return _exempt("authenticationWhitelist", self.authentication_whitelist)
 
     @property
-    def unjudged_codes(self) -> frozenset[int]:
-        return _codes("authorizationWhitelist", self.authorization_whitelist)
+    def unjudged(self) -> frozenset[int | Rpc]:
+        return _exempt("authorizationWhitelist", self.authorization_whitelist)
 
     def check(self) -> None:
         """Raises ConfigurationError for a list that cannot be read, and for switches that would leave open a door meant to be shut."""
@@ -66,7 +70,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "aclEnable = true together with authenticationEnabled or authorizationEnabled: there is one way of knowing callers",
                 remedy="remove aclEnable; migrateAuthFromV1Enabled and `orbitmq access import` move the accounts over",
             )
-        _ = self.unsigned_codes, self.unjudged_codes
+        _ = self.unsigned, self.unjudged
 
     def __repr__(self) -> str:
         return f"AccessSettings(authenticates={self.authenticates}, authorizes={self.authorizes})"
@@ -76,12 +80,18 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
         return [("authenticates", self.authenticates), ("authorizes", self.authorizes)]
 
 
-def _codes(key: str, text: str) -> frozenset[int]:
-    """ConfigurationError for what is no code."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    for part in parts:
-        if not (part.isascii() and part.isdigit() and len(part) < 10):
+def _exempt(key: str, text: str) -> frozenset[int | Rpc]:
+    """ConfigurationError for what is no code and no request message."""
+    found: set[int | Rpc] = set()
+    for part in filter(None, map(str.strip, text.split(","))):
+        rpc = _CALLS.get(part)
+        if rpc is not None:
+            found.add(rpc)
+        elif part.isascii() and part.isdigit() and len(part) < 10:
+            found.add(int(part))
+        else:
             raise ConfigurationError(
-                f"{key} has {part[:32]!r}, which is no code of a request", remedy="give numbers, with , between"
+                f"{key} has {part[:64]!r}, which is no code of a request and no request message of gRPC",
+                remedy=f"give numbers and full names such as {PACKAGE}.SendMessageRequest, with , between",
             )
-    return frozenset(map(int, parts))
+    return frozenset(found)

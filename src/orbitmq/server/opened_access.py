@@ -92,7 +92,7 @@ def _move_accounts(access: SavedAccess, accounts: Sequence[PlainAccount]) -> Non
 def users_gate(access: SavedAccess, settings: ServerSettings, attempts: FailedAttempts) -> UsersGate:
     """The gate of a broker with these users."""
     own = settings.access
-    rules = GateRules(settings.broker.broker_cluster_name, own.authorizes, own.unsigned_codes, own.unjudged_codes)
+    rules = GateRules(settings.broker.broker_cluster_name, own.authorizes, own.unsigned, own.unjudged)
     return UsersGate(access.table, rules, attempts)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
+from collections.abc import Callable
 
 import pytest
 
+import orbitmq.access.authentication
 from orbitmq.access.authentication import Authentication, SigningKey, Unproven
 from orbitmq.access.users import User, UserStatus
 from orbitmq.limits.access import FIELD_ORDERS_KEPT_MAX
@@ -163,15 +165,41 @@ def test_only_right_requests_of_usual_kinds_are_kept_in_mind(authentication: Aut
     assert max(sum(map(len, names)) for names in authentication._orders) < 1_000
 
 
-def test_a_gRPC_call_is_signed_over_its_date(authentication: Authentication) -> None:
+def judge_call_signatures(authentication: Authentication) -> None:
+    """Whether the signature of a gRPC call has to be right as a whole."""
     date = b"20261124T030000Z"
     right = hmac.digest(b"sk1", date, "sha1")
     assert authentication.caller_of_call(CallSignature("ak1", right), date) is USERS["ak1"]
     wrong = Unproven.WRONG_SIGNATURE
+    for at in range(len(right)):
+        changed = right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :]
+        for part in (changed, right[:at], right[at + 1 :], right + right[:at] + b"\0"):
+            assert authentication.caller_of_call(CallSignature("ak1", part), date) is wrong
     assert authentication.caller_of_call(CallSignature("ak1", right), b"20261124T030001Z") is wrong
     assert authentication.caller_of_call(CallSignature("ak1", right), None) is wrong
-    for part in (b"", right[:1], right[:-1], right + b"\0"):
-        assert authentication.caller_of_call(CallSignature("ak1", part), date) is wrong
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [lambda ours, given: ours.startswith(given), lambda ours, given: given.startswith(ours), lambda ours, given: True],
+    ids=["a beginning is enough", "what stands behind it is not looked at", "nothing is compared"],
+)
+def test_planted_signatures_that_are_not_compared_whole_are_found(
+    compare: Callable[[bytes, bytes], bool], authentication: Authentication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.access.authentication.compare_digest", compare)
+    with pytest.raises(AssertionError):
+        judge_call_signatures(authentication)
+
+
+def test_signatures_are_compared_in_constant_time() -> None:
+    assert orbitmq.access.authentication.compare_digest is hmac.compare_digest
+
+
+def test_a_gRPC_call_is_signed_over_its_date(authentication: Authentication) -> None:
+    judge_call_signatures(authentication)
+    date = b"20261124T030000Z"
+    right = hmac.digest(b"sk1", date, "sha1")
     assert authentication.caller_of_call(CallSignature("nobody", right), date) is Unproven.UNKNOWN_USER
     assert authentication.caller_of_call(CallSignature("off", right), date) is Unproven.DISABLED
 

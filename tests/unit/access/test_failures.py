@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from orbitmq.access.failures import FailedAttempts
@@ -98,7 +100,8 @@ def test_a_connection_whose_answer_waits_is_paused_until_it_leaves(monkeypatch: 
     monkeypatch.setattr("orbitmq.access.late_answers.LATE_ANSWERS_MAX", 3)
     oneway = 2
     for number, wait_ms in enumerate([300, 100, 100, 50]):
-        late.send(peers[number], None if number == oneway else request(1), wait_ms)  # type: ignore[arg-type]
+        answer = None if number == oneway else partial(peers[number].send, request(1))
+        late.send(peers[number], answer, wait_ms)  # type: ignore[arg-type]
     assert [(peer.pauses, bool(peer.closed)) for peer in peers] == [(1, False)] * 3 + [(0, True)]
     sent = []
     for _ in range(3):

@@ -9,16 +9,20 @@ import pytest
 from tests.callers import (
     ADDRESS,
     CLUSTER,
+    DATE,
     GROUP,
     TOPIC,
+    CallingCall,
     CallingPeer,
     Grant,
     UsersInMemory,
+    authorization,
     grants_for,
     led_to,
     needs_by_hand,
     sample,
     signed,
+    signed_call,
 )
 
 from orbitmq.access.failures import FailedAttempts
@@ -28,7 +32,8 @@ from orbitmq.access.policies import Decision
 from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.access.users_gate import NOT_ALLOWED, GateRules, UsersGate
 from orbitmq.clock import ManualClock
-from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
+from orbitmq.limits.access import CALL_NEEDS_MAX, FAILURES_UNSLOWED_MAX
+from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.request_rows import Row
@@ -75,6 +80,17 @@ class Door:
 
     def lets(self, command: Command) -> bool:
         return self.denial(command) is None
+
+    def call(self, call: CallingCall, *needs: Needed) -> Denied | str:
+        """The name of the caller of a gRPC call that needs this, or what the call is told."""
+        try:
+            return self.gate.admit_call(call, lambda: needs)  # type: ignore[arg-type]
+        except Denied as denied:
+            told = denied
+        assert told.code == ResponseCode.NO_PERMISSION
+        assert "secret-of" not in told.remark
+        assert "Signature=" not in told.remark
+        return told
 
 
 @pytest.fixture
@@ -278,6 +294,163 @@ def test_the_caller_is_known_while_its_request_is_handled(door: Door) -> None:
     assert peer.attachments[CALLER] is ROOT
     assert door.denial(sample(SEND), peer) is not None
     assert CALLER not in peer.attachments
+
+
+# --- gRPC calls -------------------------------------------------------------------------------------------------------
+
+PUB = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.PUB}))
+SUB = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.SUB}))
+IN_GROUP = Needed(ResourceType.GROUP, GROUP, frozenset({Action.SUB}))
+
+
+def never_read() -> list[Needed]:
+    raise AssertionError("a request is read though nobody is to be judged by it")
+
+
+class TestCalls:
+    @pytest.mark.parametrize("rpc", Rpc)
+    def test_nobody_comes_through_unknown(self, rpc: Rpc) -> None:
+        named = b"MQv2-HMAC-SHA1 Credential=root, SignedHeaders=x-mq-date-time, Signature="
+        dated = {b"x-mq-date-time": DATE}
+        for remark, call in (
+            ("username cannot be null.", CallingCall(rpc)),
+            ("username cannot be null.", CallingCall(rpc, {b"authorization": b"", **dated})),
+            (
+                "username cannot be null.",
+                CallingCall(rpc, authorization(User("", ""))),
+            ),  # the Python client without any
+            ("User:stranger is not found.", signed_call(rpc, STRANGER)),
+            ("User:off is disabled.", signed_call(rpc, OFF)),
+            ("check signature failed.", signed_call(rpc, ROOT, "wrong")),
+            ("check signature failed.", CallingCall(rpc, {b"authorization": named, **dated})),
+            ("check signature failed.", CallingCall(rpc, {b"authorization": named + b"xyz", **dated})),
+            ("check signature failed.", CallingCall(rpc, {b"authorization": authorization(ROOT)[b"authorization"]})),
+        ):
+            with pytest.raises(Denied, match=remark):
+                Door().gate.admit_call(call, never_read)  # type: ignore[arg-type]
+        assert Door().call(signed_call(rpc, ROOT)) == "root"
+
+    def test_a_super_user_is_not_judged(self, door: Door) -> None:
+        assert door.gate.admit_call(signed_call(Rpc.TELEMETRY, ROOT), never_read) == "root"  # type: ignore[arg-type]
+
+    def test_each_need_is_needed(self, door: Door) -> None:
+        needs = (SUB, IN_GROUP)
+        grants = grants_for(needs)
+        door.users.grant(ANN, *grants)
+        assert door.call(signed_call(Rpc.RECEIVE_MESSAGE, ANN), *needs) == "ann"
+        for left_out in grants:
+            door.users.grant(ANN, *(grant for grant in grants if grant is not left_out))
+            denied = door.call(signed_call(Rpc.RECEIVE_MESSAGE, ANN), *needs)
+            assert isinstance(denied, Denied)
+            assert left_out.resource in denied.remark
+
+    def test_one_of_several_actions_is_enough(self, door: Door) -> None:
+        route = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.PUB, Action.SUB}))
+        for action in Action:
+            door.users.grant(ANN, Grant(f"Topic:{TOPIC}", frozenset({action})))
+            assert (door.call(signed_call(Rpc.QUERY_ROUTE, ANN), route) == "ann") == (action in route.actions)
+
+    def test_deny_goes_before_allow_and_the_source_is_the_address_of_the_connection(self, door: Door) -> None:
+        send = frozenset({Action.PUB})
+        door.users.grant(ANN, Grant("Topic:*", send), Grant(f"Topic:{TOPIC}", send, Decision.DENY, ("10.0.0.0/24",)))
+        denied = door.call(signed_call(Rpc.SEND_MESSAGE, ANN), PUB)
+        assert isinstance(denied, Denied)
+        assert denied.remark == (
+            f"User:ann has no permission to access Topic:orders from {ADDRESS}, the decision is deny. It needs Pub"
+        )
+        assert door.call(signed_call(Rpc.SEND_MESSAGE, ANN, connection=CallingPeer("10.0.1.9")), PUB) == "ann"
+
+    def test_a_retry_or_dead_letter_topic_stands_for_its_group(self, door: Door) -> None:
+        door.users.grant(ANN, Grant("Topic:*", frozenset(Action)), Grant(f"Group:{GROUP}", frozenset({Action.SUB})))
+        for topic, may in {f"%RETRY%{GROUP}": True, "%RETRY%other": False, "%DLQ%other+orders": False}.items():
+            for need in (PUB, SUB):
+                call = signed_call(Rpc.RECEIVE_MESSAGE, ANN)
+                assert (door.call(call, need._replace(name=topic)) == "ann") == may
+
+    def test_where_messages_of_all_topics_wait_all_topics_are_needed(self, door: Door) -> None:
+        waiting = SUB._replace(name="rmq_sys_wheel_timer")
+        door.users.grant(ANN, Grant("Topic:rmq_sys_wheel_timer", frozenset(Action)))
+        assert isinstance(door.call(signed_call(Rpc.RECEIVE_MESSAGE, ANN), waiting), Denied)
+
+    @pytest.mark.parametrize("name", ["", "%RETRY%", "%DLQ%+orders"])
+    def test_a_name_that_is_missing_is_no_need_less(self, door: Door, name: str) -> None:
+        door.users.grant(ANN, *everything())
+        denied = door.call(signed_call(Rpc.SEND_MESSAGE, ANN), PUB._replace(name=name))
+        assert isinstance(denied, Denied)
+        assert "SendMessage names no" in denied.remark
+
+    def test_what_one_call_may_name_has_a_bound(self, door: Door) -> None:
+        door.users.grant(ANN, *everything())
+        call = signed_call(Rpc.TELEMETRY, ANN)
+        assert door.call(call, *[PUB] * CALL_NEEDS_MAX) == "ann"
+        denied = door.call(call, *[PUB] * (CALL_NEEDS_MAX + 1))
+        assert isinstance(denied, Denied)
+        assert str(CALL_NEEDS_MAX) in denied.remark
+
+    def test_a_change_counts_for_the_next_message_of_a_stream(self, door: Door) -> None:
+        stream = signed_call(Rpc.TELEMETRY, ANN)
+        door.users.grant(ANN, *everything())
+        assert door.call(stream, PUB) == "ann"
+        door.users.granted.clear()
+        assert isinstance(door.call(stream, PUB), Denied)
+        assert door.call(stream) == "ann"
+        door.users.by_name["ann"] = User("ann", ANN.password, status=UserStatus.DISABLED)
+        assert isinstance(door.call(stream), Denied)
+
+    def test_without_judging_every_known_caller_may_do_everything(self) -> None:
+        door = Door(GateRules(CLUSTER, authorizes=False))
+        assert door.gate.admit_call(signed_call(Rpc.SEND_MESSAGE, ANN), never_read) == "ann"  # type: ignore[arg-type]
+        assert isinstance(door.call(CallingCall(Rpc.SEND_MESSAGE), PUB), Denied)
+
+    def test_the_lists_exempt_what_they_name_and_nothing_else(self) -> None:
+        door = Door(GateRules(CLUSTER, unjudged=frozenset({Rpc.HEARTBEAT, int(RequestCode.SEND_MESSAGE)})))
+        assert door.call(signed_call(Rpc.HEARTBEAT, ANN), IN_GROUP) == "ann"
+        assert isinstance(door.call(CallingCall(Rpc.HEARTBEAT), IN_GROUP), Denied), "who is unknown is"
+        assert isinstance(door.call(signed_call(Rpc.SEND_MESSAGE, ANN), PUB), Denied)
+        door = Door(GateRules(CLUSTER, unsigned=frozenset({Rpc.HEARTBEAT})))
+        assert isinstance(door.call(CallingCall(Rpc.HEARTBEAT), IN_GROUP), Denied), "who is to be judged has to sign"
+        door = Door(GateRules(CLUSTER, authorizes=False, unsigned=frozenset({Rpc.HEARTBEAT})))
+        assert door.call(signed_call(Rpc.HEARTBEAT, ANN, "wrong")) == ""
+        assert isinstance(door.call(CallingCall(Rpc.QUERY_ROUTE)), Denied)
+
+    def test_failures_count_with_those_of_remoting(self, door: Door, caplog: pytest.LogCaptureFixture) -> None:
+        waits = []
+        for _ in range(FAILURES_UNSLOWED_MAX):
+            door.denial(signed(sample(SEND), ANN, "wrong"))
+            denied = door.call(signed_call(Rpc.HEARTBEAT, ANN, "wrong"))
+            assert isinstance(denied, Denied)
+            waits.append(denied.wait_ms)
+        assert waits == [0] * (FAILURES_UNSLOWED_MAX // 2) + [200, 800, 3_200, 5_000, 5_000]
+        assert door.gate.denials == {"wrong_signature": 2 * FAILURES_UNSLOWED_MAX}
+        assert door.call(signed_call(Rpc.HEARTBEAT, ROOT)) == "root"
+        assert "a request (Heartbeat) from" in caplog.text
+        assert "secret-of" not in caplog.text
+
+    def test_who_is_not_allowed_is_not_slowed(self, door: Door) -> None:
+        for _ in range(FAILURES_UNSLOWED_MAX + 5):
+            denied = door.call(signed_call(Rpc.SEND_MESSAGE, ANN), PUB)
+            assert isinstance(denied, Denied)
+            assert denied.wait_ms == 0
+
+    def test_every_rpc_has_a_rule(self) -> None:
+        for rpc in RPCS:
+            assert isinstance(Door().call(CallingCall(rpc), PUB), Denied)
+
+
+def test_who_may_consume_is_asked_of_users_who_do_not_call(door: Door) -> None:
+    door.users.grant(ANN, Grant(f"Topic:{TOPIC}", SUB.actions), Grant(f"Group:{GROUP}", SUB.actions))
+    door.users.grant(OFF, *everything())
+    may = {
+        (user, group, topic)
+        for user in ("root", "ann", "off", "")
+        for group in (GROUP, "else")
+        for topic in (TOPIC, None)
+        if door.gate.may_consume(user, ADDRESS, group, topic)
+    }
+    assert may == {("ann", GROUP, TOPIC)} | {
+        ("root", group, topic) for group in (GROUP, "else") for topic in (TOPIC, None)
+    }
+    assert Door(GateRules(CLUSTER, authorizes=False)).gate.may_consume("", ADDRESS, GROUP, TOPIC)
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

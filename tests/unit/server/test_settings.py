@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.server.runtime_settings import shown_settings
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.server.tls_settings import ClientCertificates
@@ -265,6 +266,11 @@ def test_asking_for_nothing_unbuilt_is_fine(tmp_path: Path, setting: str) -> Non
         (["authorizationEnabled=true"], "everybody could be whoever they say"),
         (["authenticationWhitelist=34, x"], "authenticationWhitelist has 'x', which is no code"),
         (["authorizationWhitelist=-1"], "authorizationWhitelist has '-1', which is no code"),
+        (
+            ["authorizationWhitelist=apache.rocketmq.v2.SendMessage"],
+            "full names such as apache.rocketmq.v2.SendMessageReq",
+        ),
+        (["authenticationWhitelist=Telemetry"], "no request message of gRPC"),
     ],
 )
 def test_a_door_that_would_stay_open_stops_the_start(tmp_path: Path, flags: list[str], problem: str) -> None:
@@ -282,13 +288,13 @@ def test_users_of_rocketmq_find_their_keys(tmp_path: Path) -> None:
         f"authenticationProvider={package}.authentication.provider.DefaultAuthenticationProvider",
         f"authorizationMetadataProvider={package}.authorization.provider.LocalAuthorizationMetadataProvider",
         f"authenticationStrategy={package}.authentication.strategy.StatefulAuthenticationStrategy",
-        "authenticationWhitelist=34, 105",
-        "authorizationWhitelist=46",
+        "authenticationWhitelist=34, 105,apache.rocketmq.v2.HeartbeatRequest,",
+        "authorizationWhitelist=46, apache.rocketmq.v2.TelemetryCommand",
         "userCacheMaxNum=5",
     )
     access = settings.access
     assert (access.authenticates, access.authorizes) == (True, True)
-    assert (access.unsigned_codes, access.unjudged_codes) == ({34, 105}, {46})
+    assert (access.unsigned, access.unjudged) == ({34, 105, Rpc.HEARTBEAT}, {46, Rpc.TELEMETRY})
     assert [("userCacheMaxNum" in warning) for warning in settings.warnings] == [True]
 
 

@@ -16,24 +16,30 @@ Rules of this file
 4. After too many failures of an address the answer to each further one waits. White lists come first: who stands in one cannot fail.
 5. A signature that is right is asked for in each request: what an earlier one on the same connection proved counts for nothing.
 
-(RocketMQ broker: ACL in 4.x.)
+6. A gRPC call goes the same way; its failures are told without the name of a Java exception.
+
+(RocketMQ broker: ACL in 4.x; RocketMQ gRPC, signature scheme.)
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import and_
 from typing import Final, NamedTuple, NoReturn
 
 from orbitmq.access.authentication import Authentication, Unproven
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.access.gate import CALLER, Denied, LedTo
-from orbitmq.access.needed import Needed, needs_of
+from orbitmq.access.gate import CALLER, CallNeeds, Denied, LedTo
+from orbitmq.access.needed import Needed, judged_as
 from orbitmq.access.plain.accounts import PlainAccount, PlainPermission
 from orbitmq.access.plain.addresses import Fields, address_fields
 from orbitmq.access.plain.table import PlainTable
+from orbitmq.access.request_needs import needs_of, needs_of_call
+from orbitmq.protocol.caller_connection import CallerConnection
+from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.protocol.grpc.signature import read_authorization
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
@@ -45,12 +51,14 @@ EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """What RocketMQ's remark begins with."""
 
 PLACE: Final = "place in white lists"
-"""The attachment of a peer that says whether its address stands in the global white list."""
+"""The attachment of a connection that says whether its address stands in the global white list."""
 
 NOT_ALLOWED: Final = "not_allowed"
 """Label of a metric: the caller is known and may not do it."""
 
 _PERMISSION_OF: Final = {Action.PUB: PlainPermission.PUB, Action.SUB: PlainPermission.SUB}
+_PUB: Final = frozenset({Action.PUB})
+_SUB: Final = frozenset({Action.SUB})
 _CHANGES: Final = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 
 
@@ -78,74 +86,120 @@ class PlainGate:
         self._authentication = Authentication(lambda name: self._table().users.get(name))
         self._rules = {int(row.code): _rule(row) for row in REQUESTS.values() if row.signed}
         self.denials: Counter[str] = Counter()
-        """Requests that were not let through, by the reason: values of `Unproven` and `NOT_ALLOWED`."""
+        """Requests and calls that were not let through, by the reason: values of `Unproven` and `NOT_ALLOWED`."""
 
     def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
         """Raises `Denied`, and what `led_to` raises."""
         attachments = peer.attachments
         attachments.pop(CALLER, None)
-        table = self._table()
-        place = attachments.get(PLACE)
-        if not isinstance(place, _Place) or place.table is not table:
-            fields = address_fields(peer.address[0])
-            place = attachments[PLACE] = _Place(table, fields, table.lets_in(fields))
-        if place.is_let_in:
+        table, address = self._table(), peer.address[0]
+        fields = _asked_from(peer, table)
+        if fields is None:
             return
-        name = command.fields.get(ACCESS_KEY_FIELD)
-        if name is None:
-            self._refuse(Unproven.NO_NAME, "No accessKey is configured", command, peer)
-        account = table.accounts.get(name)
-        if account is None:
-            self._refuse(Unproven.UNKNOWN_USER, f"No acl config for {name}", command, peer)
-        if account.white_addresses.matches(place.fields):
+        account = self._account(table, command.fields.get(ACCESS_KEY_FIELD), command.code, address)
+        if account.white_addresses.matches(fields):
             return
         user = self._authentication.caller(command)
         if isinstance(user, Unproven):
-            self._refuse(user, f"Check signature failed for accessKey={name}", command, peer, name)
+            self._refuse_signature(user, account, command.code, address)
         attachments[CALLER] = user
         self._check(command, account, led_to)
 
+    def admit_call(self, call: OpenCall, needs: CallNeeds) -> str:
+        """See `Gate.admit_call`. Whoever a white list lets in is nobody."""
+        rpc, table, address = call.call.row.rpc, self._table(), call.address[0]
+        fields = _asked_from(call.connection, table)
+        if fields is None:
+            return ""
+        signature = read_authorization(call.call.authorization)
+        account = self._account(table, None if signature is None else signature.access_key, rpc, address)
+        if signature is None or account.white_addresses.matches(fields):
+            return ""
+        user = self._authentication.caller_of_call(signature, call.call.signed_text)
+        if isinstance(user, Unproven):
+            self._refuse_signature(user, account, rpc, address)
+        if not _passes_all(account):
+            try:
+                needed = needs_of_call(rpc, needs())
+            except Denied as denied:
+                self._deny(rpc, NOT_ALLOWED, denied.remark)
+            self._check_needs(rpc, account, needed)
+        return user.name
+
     def may_publish(self, user: str, ip: str, topic: str) -> bool:
         """See `Gate.may_publish`. Whoever a white list let in may."""
+        return self._may(user, Needed(ResourceType.TOPIC, topic, _PUB))
+
+    def may_consume(self, user: str, ip: str, group: str, topic: str | None) -> bool:
+        """See `Gate.may_consume`. Whoever a white list let in may."""
+        return self._may(
+            user, Needed(ResourceType.GROUP, group, _SUB), judged_as(Needed(ResourceType.TOPIC, topic, _SUB))
+        )
+
+    def _may(self, user: str, *needs: Needed) -> bool:
         if not user:
             return True
         account = self._table().accounts.get(user)
-        if account is None:
-            return False
-        needed = Needed(ResourceType.TOPIC, topic, frozenset({Action.PUB}))
-        return _passes_all(account) or bool(_owned(account, needed) & PlainPermission.PUB)
+        return account is not None and (_passes_all(account) or all(_owns(account, needed) for needed in needs))
 
     def _check(self, command: Command, account: PlainAccount, led_to: LedTo | None) -> None:
         """Raises `Denied` for what the account may not do."""
         rule = self._rules.get(command.code)
         if rule is None:
-            self._deny(NOT_ALLOWED, f"request code={command.code} has no row that says who may send it")
+            self._deny(command.code, NOT_ALLOWED, f"request code={command.code} has no row that says who may send it")
         if rule.for_admins and not account.admin:
             text = f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
-            self._deny(NOT_ALLOWED, text)
+            self._deny(command.code, NOT_ALLOWED, text)
         if not rule.row.needs or _passes_all(account):
             return
         try:
             needs = needs_of(command, rule.row, self._cluster, led_to)
         except Denied as denied:
-            self._deny(NOT_ALLOWED, denied.remark)
+            self._deny(command.code, NOT_ALLOWED, denied.remark)
+        self._check_needs(command.code, account, needs)
+
+    # What follows is the same for a request and for a call: `request` is the code of one, or the RPC of the other.
+
+    def _check_needs(self, request: int | str, account: PlainAccount, needs: Iterable[Needed]) -> None:
+        """Raises `Denied` for what the account may not do."""
         for needed in needs:
             if needed.name == TRACE_TOPIC and Action.PUB in needed.actions:
                 continue  # who may call may leave traces
-            owned = _owned(account, needed)
-            if not any(owned & _PERMISSION_OF[action] for action in needed.actions if action in _PERMISSION_OF):
-                self._deny(
-                    NOT_ALLOWED, f"No default permission for {needed.resource.value.lower()}:{needed.name or '*'}"
-                )
+            if not _owns(account, needed):
+                text = f"No default permission for {needed.resource.value.lower()}:{needed.name or '*'}"
+                self._deny(request, NOT_ALLOWED, text)
 
-    def _refuse(self, why: Unproven, text: str, command: Command, peer: Peer, known_name: str = "") -> NoReturn:
-        """Deny a request whose caller is not known; the more there were from an address, the later the answer."""
-        wait_ms = self._attempts.refused(command.code, peer.address[0], why.value, known_name)
-        self._deny(why.value, text, wait_ms)
+    def _account(self, table: PlainTable, name: str | None, request: int | str, address: str) -> PlainAccount:
+        """The account that the caller names. Raises `Denied`."""
+        if name is None:
+            self._refuse(Unproven.NO_NAME, "No accessKey is configured", request, address)
+        account = table.accounts.get(name)
+        if account is None:
+            self._refuse(Unproven.UNKNOWN_USER, f"No acl config for {name}", request, address)
+        return account
 
-    def _deny(self, reason: str, text: str, wait_ms: int = 0) -> NoReturn:
+    def _refuse_signature(self, why: Unproven, account: PlainAccount, request: int | str, address: str) -> NoReturn:
+        name = account.access_key
+        self._refuse(why, f"Check signature failed for accessKey={name}", request, address, name)
+
+    def _refuse(self, why: Unproven, text: str, request: int | str, address: str, known_name: str = "") -> NoReturn:
+        """Deny what comes from somebody who is not known; the more there was from an address, the later the answer."""
+        wait_ms = self._attempts.refused(request, address, why.value, known_name)
+        self._deny(request, why.value, text, wait_ms)
+
+    def _deny(self, request: int | str, reason: str, text: str, wait_ms: int = 0) -> NoReturn:
         self.denials[reason] += 1
-        raise Denied(ResponseCode.SYSTEM_ERROR, EXCEPTION + text, wait_ms=wait_ms)
+        beginning = "" if isinstance(request, str) else EXCEPTION
+        raise Denied(ResponseCode.SYSTEM_ERROR, beginning + text, wait_ms=wait_ms)
+
+
+def _asked_from(connection: CallerConnection, table: PlainTable) -> Fields | None:
+    """The address of a connection whose requests are signed; None where the global white list has it."""
+    place = connection.attachments.get(PLACE)
+    if not isinstance(place, _Place) or place.table is not table:
+        fields = address_fields(connection.address[0])
+        place = connection.attachments[PLACE] = _Place(table, fields, table.lets_in(fields))
+    return None if place.is_let_in else place.fields
 
 
 def _passes_all(account: PlainAccount) -> bool:
@@ -159,6 +213,12 @@ def _owned(account: PlainAccount, needed: Needed) -> PlainPermission:
     if needed.name is not None:
         return named.get(needed.name, default)
     return reduce(and_, named.values(), default)
+
+
+def _owns(account: PlainAccount, needed: Needed) -> bool:
+    """Whether one of the permissions that answer the need is the account's."""
+    owned = _owned(account, needed)
+    return any(owned & _PERMISSION_OF[action] for action in needed.actions if action in _PERMISSION_OF)
 
 
 def _rule(row: RequestRow) -> _AccountRule:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from orbitmq.protocol.caller_connection import CallerConnection
 from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.calls import GrpcCall
 
@@ -29,6 +30,11 @@ class OpenCall(Protocol):
     @property
     def address(self) -> tuple[str, int]:
         """IP text and port of the caller."""
+        ...
+
+    @property
+    def connection(self) -> CallerConnection:
+        """What the call came over, with others."""
         ...
 
     @property

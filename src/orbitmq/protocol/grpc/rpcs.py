@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from orbitmq.limits.grpc import REQUEST_BYTES_MAX, SEND_REQUEST_BYTES_MAX
 from orbitmq.protocol.remoting.codes import RequestCode
 
-SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+PACKAGE: Final = "apache.rocketmq.v2"
+SERVICE: Final = f"{PACKAGE}.MessagingService"
 
 
 class Rpc(StrEnum):
@@ -59,6 +60,11 @@ class RpcRow(NamedTuple):
     permission: RequestCode
     is_served: bool = True
     bytes_max: int = REQUEST_BYTES_MAX
+
+    @property
+    def full_request(self) -> str:
+        """The request message as white lists name it."""
+        return f"{PACKAGE}.{self.request}"
 
 
 def _unary(rpc: Rpc, permission: RequestCode, *, is_served: bool = True) -> RpcRow:

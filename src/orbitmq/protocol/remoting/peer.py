@@ -14,25 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from orbitmq.protocol.caller_connection import CallerConnection
 from orbitmq.protocol.remoting.frame import Buffer, Command
 
 
-class Peer(Protocol):
+class Peer(CallerConnection, Protocol):
     """One accepted connection."""
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Remote IP text and port."""
-        ...
 
     @property
     def host(self) -> bytes:
         """Remote address packed as in message records: 4 or 16 address bytes and a big-endian int32 port."""
-        ...
-
-    @property
-    def attachments(self) -> dict[str, object]:
-        """State that handlers keep with the connection; it dies with it. Keys are named by who writes them."""
         ...
 
     def send(self, command: Command) -> None:
@@ -57,24 +48,6 @@ class Peer(Protocol):
         None = no answer in time, the connection closed, or too many of our requests wait already. The number of
         the request (`opaque`) is chosen here.
         """
-        ...
-
-    @property
-    def received_ns(self) -> int:
-        """Monotonic time at which the bytes of the request now being handled were read from the socket."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """Closes after what is queued has been written. `reason` is for the log. Calling again does nothing."""
-        ...
-
-    def pause_requests(self) -> None:
-        """Reads and handles no further request of this connection, oneways included, until `resume_requests` was called as often and
-        what was sent before that has left. Requests that were read already wait, within the bounds of a peer that takes no answers."""
-        ...
-
-    def resume_requests(self) -> None:
-        """Takes one `pause_requests` back. Does nothing more for a connection that is closed."""
         ...
 
     @property

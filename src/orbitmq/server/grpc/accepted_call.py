@@ -72,6 +72,10 @@ class AcceptedCall:
         return self._connection.address
 
     @property
+    def connection(self) -> GrpcConnection:
+        return self._connection
+
+    @property
     def host(self) -> bytes:
         return self._connection.host
 

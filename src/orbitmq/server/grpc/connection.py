@@ -28,13 +28,14 @@ _log = logging.getLogger(__name__)
 class GrpcConnection(AcceptedConnection[CallMessage]):
     """A client that speaks gRPC."""
 
-    __slots__ = ("http2",)
+    __slots__ = ("attachments", "http2")
 
     _listener: GrpcListener
     _connection: CallReader
 
     def __init__(self, listener: GrpcListener) -> None:
         self.http2 = Http2Connection()
+        self.attachments: dict[str, object] = {}
         super().__init__(listener, CallReader(self.http2, self._begun))
 
     def _begun(self, stream_id: int, call: GrpcCall) -> AcceptedCall:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.callers import ADDRESS, CLUSTER, GROUP, TOPIC, CallingPeer, led_to, sample, signed
+from tests.callers import (
+    ADDRESS,
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    CallingCall,
+    CallingPeer,
+    authorization,
+    led_to,
+    sample,
+    signed,
+    signed_call,
+)
 
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER, Denied, LedTo
+from orbitmq.access.needed import Needed
 from orbitmq.access.plain.accounts import PlainAccount, PlainFile, read_plain_tree
 from orbitmq.access.plain.gate import EXCEPTION, NOT_ALLOWED, PlainGate
 from orbitmq.access.plain.table import PlainTable
@@ -16,9 +29,10 @@ from orbitmq.access.plain.yaml_text import Value
 from orbitmq.access.users import User, UserType
 from orbitmq.clock import ManualClock
 from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, RequestRow, RequestServer
+from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, RequestRow, RequestServer, ResourceType
 
 SERVED = [row for row in REQUESTS.values() if RequestServer.BROKER in row.served_by]
 NAMES = [row.code.name for row in SERVED]
@@ -53,6 +67,16 @@ class PlainDoor:
         assert denied.remark.startswith(EXCEPTION)
         assert SECRET not in denied.remark
         return denied.remark.removeprefix(EXCEPTION)
+
+    def call(self, call: CallingCall, *needs: Needed) -> str:
+        """The caller of a gRPC call that needs this; what it is told, behind a `!`, where it does not come through."""
+        try:
+            return self.gate.admit_call(call, lambda: needs)  # type: ignore[arg-type]
+        except Denied as error:
+            denied = error
+        assert SECRET not in denied.remark
+        assert "Signature=" not in denied.remark
+        return f"!{denied.remark}"
 
     def told_of_sending(self, topic: str) -> str | None:
         """The same about a send that leads to no other topic."""
@@ -227,6 +251,96 @@ def test_who_may_publish_is_shown_transactions_of_the_topic() -> None:
     assert not may(KEY, "other", topicPerms=[f"{TOPIC}=PUB"])
     assert not may(KEY, TOPIC, defaultTopicPerm="SUB")
     assert may(KEY, TOPIC, admin=True)
+    assert not may("nobody-here", TOPIC, admin=True)
+    assert may("", TOPIC)
+
+
+# --- gRPC calls -------------------------------------------------------------------------------------------------------
+
+TO_SEND = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.PUB}))
+TO_RECEIVE = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.SUB}))
+IN_GROUP = Needed(ResourceType.GROUP, GROUP, frozenset({Action.SUB}))
+
+
+class TestCalls:
+    @pytest.mark.parametrize("rpc", Rpc)
+    def test_nobody_comes_through_without_a_right_signature(self, rpc: Rpc) -> None:
+        door = PlainDoor(admin=True)
+        assert door.call(CallingCall(rpc)) == "!No accessKey is configured"
+        assert door.call(signed_call(rpc, User("nobody-here", SECRET))) == "!No acl config for nobody-here"
+        assert door.call(signed_call(rpc, ANN, "wrong-secret")) == f"!Check signature failed for accessKey={KEY}"
+        undated = CallingCall(rpc, {b"authorization": authorization(ANN)[b"authorization"]})
+        assert door.call(undated) == f"!Check signature failed for accessKey={KEY}"
+        assert door.call(signed_call(rpc, ANN)) == KEY
+        assert dict(door.gate.denials) == {"no_name": 1, "unknown_user": 1, "wrong_signature": 2}
+
+    def test_receiving_needs_the_topic_and_the_group(self) -> None:
+        call = signed_call(Rpc.RECEIVE_MESSAGE, ANN)
+        topic, group = [f"{TOPIC}=SUB"], [f"{GROUP}=SUB"]
+        assert (
+            PlainDoor(topicPerms=topic).call(call, IN_GROUP, TO_RECEIVE) == f"!No default permission for group:{GROUP}"
+        )
+        assert (
+            PlainDoor(groupPerms=group).call(call, IN_GROUP, TO_RECEIVE) == f"!No default permission for topic:{TOPIC}"
+        )
+        assert PlainDoor(topicPerms=topic, groupPerms=group).call(call, IN_GROUP, TO_RECEIVE) == KEY
+        assert PlainDoor(topicPerms=[f"{TOPIC}=PUB"], groupPerms=group).call(call, IN_GROUP, TO_RECEIVE) != KEY
+
+    def test_either_permission_is_enough_to_be_told_a_route(self) -> None:
+        route = Needed(ResourceType.TOPIC, TOPIC, frozenset({Action.PUB, Action.SUB, Action.GET}))
+        called = {
+            owned: PlainDoor(defaultTopicPerm=owned).call(signed_call(Rpc.QUERY_ROUTE, ANN), route) == KEY
+            for owned in ("PUB", "SUB", "PUB|SUB", "DENY")
+        }
+        assert called == {"PUB": True, "SUB": True, "PUB|SUB": True, "DENY": False}
+
+    def test_a_retry_topic_stands_for_its_group_and_an_empty_name_for_nothing(self) -> None:
+        door, call = PlainDoor(defaultTopicPerm="PUB|SUB"), signed_call(Rpc.RECEIVE_MESSAGE, ANN)
+        other = TO_RECEIVE._replace(name="%RETRY%other")
+        assert door.call(call, other) == "!No default permission for group:other"
+        assert door.call(call, TO_RECEIVE._replace(name="")).startswith("!ReceiveMessage names no topic")
+
+    def test_white_lists_count_as_for_requests(self) -> None:
+        call = signed_call(Rpc.SEND_MESSAGE, ANN, "wrong-secret")
+        assert PlainDoor(white=(ADDRESS,)).call(CallingCall(Rpc.SEND_MESSAGE), TO_SEND) == ""
+        assert PlainDoor(whiteRemoteAddress="10.0.0.*").call(call, TO_SEND) == ""
+        assert PlainDoor(whiteRemoteAddress="10.0.0.*").call(CallingCall(Rpc.SEND_MESSAGE), TO_SEND) != ""
+        elsewhere = signed_call(Rpc.SEND_MESSAGE, ANN, "wrong-secret", CallingPeer("10.0.1.9"))
+        assert PlainDoor(whiteRemoteAddress="10.0.0.*").call(elsewhere, TO_SEND) != ""
+
+    def test_files_that_changed_count_for_streams_that_are_open(self) -> None:
+        door, stream = PlainDoor(white=(ADDRESS,)), CallingCall(Rpc.TELEMETRY)
+        assert door.call(stream, TO_SEND) == ""
+        door.table = PlainDoor(white=("10.9.9.9",)).table
+        assert door.call(stream, TO_SEND) == "!No accessKey is configured"
+
+    def test_an_admin_with_permissions_of_its_own_is_asked_like_everybody(self) -> None:
+        call = signed_call(Rpc.SEND_MESSAGE, ANN)
+        assert PlainDoor(admin=True).call(call, TO_SEND) == KEY
+        assert (
+            PlainDoor(admin=True, topicPerms=["other=PUB"]).call(call, TO_SEND)
+            == f"!No default permission for topic:{TOPIC}"
+        )
+
+    def test_failures_count_with_those_of_remoting(self) -> None:
+        door = PlainDoor(admin=True)
+        for _ in range(FAILURES_UNSLOWED_MAX):
+            assert door.told(signed(send(TOPIC), ANN, "wrong-secret")) is not None
+        with pytest.raises(Denied) as denied:
+            door.gate.admit_call(signed_call(Rpc.HEARTBEAT, ANN, "wrong-secret"), list)  # type: ignore[arg-type]
+        assert denied.value.wait_ms == 100
+        assert door.call(signed_call(Rpc.HEARTBEAT, ANN)) == KEY
+
+
+def test_who_may_consume_is_shown_messages_of_the_topic() -> None:
+    def may(user: str, topic: str | None, **members: Value) -> bool:
+        return PlainDoor(**members).gate.may_consume(user, "10.0.0.9", GROUP, topic)
+
+    assert may(KEY, TOPIC, topicPerms=[f"{TOPIC}=SUB"], groupPerms=[f"{GROUP}=SUB"])
+    assert not may(KEY, TOPIC, topicPerms=[f"{TOPIC}=SUB"])
+    assert not may(KEY, "other", topicPerms=[f"{TOPIC}=SUB"], groupPerms=[f"{GROUP}=SUB"])
+    assert not may(KEY, None, topicPerms=[f"{TOPIC}=SUB"], groupPerms=[f"{GROUP}=SUB"])
+    assert may(KEY, None, admin=True)
     assert not may("nobody-here", TOPIC, admin=True)
     assert may("", TOPIC)
 

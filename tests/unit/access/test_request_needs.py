@@ -6,7 +6,8 @@ import pytest
 from tests.callers import BODIES, CLUSTER, led_to, needs_by_hand, sample
 
 from orbitmq.access.gate import Denied
-from orbitmq.access.needed import Needed, needs_of
+from orbitmq.access.needed import Needed
+from orbitmq.access.request_needs import needs_of
 from orbitmq.limits.access import JUDGED_BODY_BYTES_MAX
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
