@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from orbitmq.errors import ProtocolError
+from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.limits.server import HANDSHAKE_MS, HANDSHAKE_YIELDS_MS, HANDSHAKES_MAX
 from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.proxy_protocol import read_preamble
@@ -90,8 +90,11 @@ class PortRules:
         mode: TlsMode = TlsMode.DISABLED,
         certificate: CertificateFiles | None = None,
         proxies: tuple[Network, ...] = (),
+        make_certificate: Callable[[], CertificateFiles] | None = None,
     ) -> None:
-        """Without a certificate TLS is refused in every mode."""
+        """Without a certificate TLS is refused in every mode, but on ports that offer names of protocols: for those `make_certificate`
+        makes one at the first handshake, as their clients use TLS unless told otherwise and verify nobody. Raises ConfigurationError,
+        OSError."""
         self.wakeups = wakeups
         self.mode = mode
         self.certificate = certificate if mode is not TlsMode.DISABLED else None
@@ -99,6 +102,22 @@ class PortRules:
         self.slow: dict[_FirstBytes, None] = {}
         """Handshakes and preambles that make room for others, the oldest first."""
         self._proxies = proxies
+        self._make_certificate = make_certificate if mode is not TlsMode.DISABLED else None
+        self._made: CertificateFiles | None = None
+
+    def certificate_for(self, alpn: tuple[str, ...]) -> CertificateFiles | None:
+        """The certificate of a port that offers these names; None where TLS is refused."""
+        if self.certificate is not None or not alpn or self._make_certificate is None:
+            return self.certificate
+        if self._made is None:
+            try:
+                made = self._make_certificate()
+            except (ConfigurationError, OSError) as error:
+                _log.error("no certificate can be made, TLS is refused: %s", error)
+                return None
+            made.offer(alpn)
+            self._made = made
+        return self._made
 
     def opening(self, name: str, protocol: PortProtocol, alpn: tuple[str, ...] = ()) -> asyncio.Protocol:
         """What a new connection of the port called `name` begins with. alpn: see `protocols`."""
@@ -192,7 +211,7 @@ class _FirstBytes(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def _begin_tls(self, transport: asyncio.Transport, data: bytes) -> None:
-        certificate = self._rules.certificate
+        certificate = self._rules.certificate_for(self._alpn)
         if certificate is None:
             transport.write(REFUSAL)
             why = "tls.server.mode is disabled" if self._rules.mode is TlsMode.DISABLED else "there is no certificate"

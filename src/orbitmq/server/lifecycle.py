@@ -35,7 +35,7 @@ from orbitmq.server.descriptors import (
 )
 from orbitmq.server.fine_timer import fine_timer
 from orbitmq.server.first_bytes import PortRules
-from orbitmq.server.made_certificate import with_made_certificate
+from orbitmq.server.made_certificate import made_certificate, with_made_certificate
 from orbitmq.server.named_users import inner_credentials
 from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.outbound import Calling
@@ -131,7 +131,13 @@ class ServerProcess:
         self.room = ConnectionRoom(descriptors)
         self.second_port = second_port
         tls = with_made_certificate(settings.tls, settings.data / "tls", self.clock.now_ms())
-        self.rules = PortRules(self.wakeups, tls.mode, certificate_of(tls, self.clock), settings.listener.proxies)
+        self.rules = PortRules(
+            self.wakeups,
+            tls.mode,
+            certificate_of(tls, self.clock),
+            settings.listener.proxies,
+            make_certificate=lambda: made_certificate(settings.tls, settings.data / "tls", self.clock),
+        )
         self._calls_certificates = CallsCertificates(tls)
         self._certificate_watch: CertificateWatch | None = None
         attempts = FailedAttempts(self.clock)

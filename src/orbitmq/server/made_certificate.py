@@ -1,6 +1,8 @@
-"""The certificate of `tls.test.mode.enable`: signed by itself, made once, kept in the data directory.
+"""The certificate of `tls.test.mode.enable`, and of the port for gRPC where none is given: signed by itself, made once, kept in the data
+directory.
 
-Nobody vouches for it: clients that verify refuse it unless they are given its file. It is for trying TLS out.
+Nobody vouches for it: clients that verify refuse it unless they are given its file. It is for trying TLS out, and for clients of
+RocketMQ 5, which use TLS unless told otherwise and verify nobody.
 
 Rules of this file
 1. `cryptography` is imported here only, and only when a certificate has to be made.
@@ -16,8 +18,9 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.certificates import server_context, validity_ms
+from orbitmq.server.certificates import CertificateFiles, server_context, validity_ms
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
 from orbitmq.units import DAY_MS
 
@@ -47,6 +50,15 @@ def with_made_certificate(settings: TlsSettings, folder: Path, now_ms: int) -> T
     if not _is_good(made, now_ms):
         _make(folder, now_ms)
     return made
+
+
+def made_certificate(settings: TlsSettings, folder: Path, clock: Clock) -> CertificateFiles:
+    """The made certificate as ports use it, whether test mode is on or not. Takes 0.1 s when it has to be made.
+
+    Raises ConfigurationError, OSError.
+    """
+    made = with_made_certificate(msgspec.structs.replace(settings, test_mode=True), folder, clock.now_ms())
+    return CertificateFiles(made, clock)
 
 
 def _is_good(settings: TlsSettings, now_ms: int) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.grpc.connection import GrpcConnection
 from orbitmq.server.grpc.listener import GrpcListener
 from orbitmq.server.listener import ListenerLimits
+from orbitmq.server.made_certificate import CERTIFICATE_FILE, made_certificate
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
 from orbitmq.server.turn import Turn, Wakeups
@@ -112,13 +114,17 @@ async def port(
     requests_max: int = 10_000,
     pair: Pair | None = None,
     tls: ssl.SSLContext | None = None,
+    rules: Callable[[Wakeups], PortRules] | None = None,
 ) -> AsyncIterator[Port]:
     loop, clock, calls = asyncio.get_running_loop(), SystemClock(), Calls()
     turn = Turn(loop, clock, RequestQueue(clock, requests_max))
     wakeups = Wakeups(loop)
-    rules = None if pair is None else PortRules(wakeups, TlsMode.PERMISSIVE, _certificate(pair))
+    if rules is None and pair is not None:
+        made = PortRules(wakeups, TlsMode.PERMISSIVE, _certificate(pair))
+    else:
+        made = None if rules is None else rules(wakeups)
     limits = limits or ListenerLimits(idle_ms=0)
-    listener = GrpcListener("grpc", Broker(), lambda: calls, turn, wakeups, clock, limits, rules=rules)
+    listener = GrpcListener("grpc", Broker(), lambda: calls, turn, wakeups, clock, limits, rules=made)
     await listener.start("127.0.0.1", 0)
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -310,6 +316,44 @@ async def test_tls_and_plain_clients_come_to_one_port(tmp_path: Path) -> None:
             assert given is None or chosen.selected_alpn_protocol() == "h2"
             stream_id = it.client.call("QueryRoute", b"where")
             assert await it.client.ended(stream_id) == {"grpc-status": "0"}
+
+
+def _trusting_everybody() -> ssl.SSLContext:
+    """As the makers' clients are unless told otherwise."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+async def test_where_no_certificate_is_given_one_is_made_at_the_first_handshake_and_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "tls" / CERTIFICATE_FILE
+    contents = []
+
+    def rules(wakeups: Wakeups) -> PortRules:
+        assert kept.exists() == bool(contents), "a port without TLS clients makes none"
+        made = partial(made_certificate, TlsSettings(), tmp_path / "tls", SystemClock())
+        return PortRules(wakeups, TlsMode.PERMISSIVE, make_certificate=made)
+
+    for _ in range(2):
+        async with port(tls=_trusting_everybody(), rules=rules) as it:
+            stream_id = it.client.call("QueryRoute", b"where")
+            assert await it.client.ended(stream_id) == {"grpc-status": "0"}
+        contents.append(kept.read_bytes())
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.PERMISSIVE])
+async def test_tls_is_refused_where_it_is_off_or_no_certificate_can_be_made(tmp_path: Path, mode: TlsMode) -> None:
+    (tmp_path / "tls").write_text("a file where the folder should be")
+
+    def rules(wakeups: Wakeups) -> PortRules:
+        made = partial(made_certificate, TlsSettings(), tmp_path / "tls", SystemClock())
+        return PortRules(wakeups, mode, make_certificate=made)
+
+    with pytest.raises(ssl.SSLError):
+        async with port(tls=_trusting_everybody(), rules=rules):
+            pass
 
 
 def test_a_port_without_clients_has_not_loaded_protobuf() -> None:
