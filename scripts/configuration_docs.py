@@ -12,7 +12,7 @@ from pathlib import Path
 
 from generated_pages import write_or_compare
 
-from orbitmq.server.keys import Key, KeyStatus, KeyTable, Touches, broker_keys, nameserver_keys
+from orbitmq.server.keys import KEYS_OF_ACCESS, Key, KeyStatus, Touches, broker_keys, nameserver_keys, proxy_keys
 from orbitmq.server.runtime_settings import present_value
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.values import allowed, to_text
@@ -23,30 +23,35 @@ INTRODUCTION = """\
 # Configuration
 
 This file is generated from the table of keys by `python scripts/configuration_docs.py`. The table is data:
-[broker_keys.json](../src/orbitmq/server/broker_keys.json) and
+[broker_keys.json](../src/orbitmq/server/broker_keys.json), [proxy_keys.json](../src/orbitmq/server/proxy_keys.json) and
 [nameserver_keys.json](../src/orbitmq/server/nameserver_keys.json).
 
-Keys are RocketMQ's, spelled as in its `broker.conf`, and an existing `broker.conf` can be given as it is:
+Keys are RocketMQ's, spelled as in its `broker.conf`, and an existing `broker.conf` can be given as it is, as can
+the `rmq-proxy.json` of a proxy:
 
 ```
-orbitmq serve --data DIR --config broker.conf --set flushDiskType=SYNC_FLUSH
+orbitmq serve --data DIR --config broker.conf --proxy-config rmq-proxy.json --set flushDiskType=SYNC_FLUSH
 ```
 
 ## Where values come from
 
 From strongest to weakest:
 
-1. the command's own flags (`--data`, `--host`, `--nameserver-port`, `--broker-port`),
+1. the command's own flags (`--data`, `--host`, `--nameserver-port`, `--broker-port`, `--grpc-port`, `--http-port`),
 2. `--set key=value`, as often as needed,
 3. environment variables: `ORBITMQ_` and the key in upper snake case (`ORBITMQ_FLUSH_DISK_TYPE`) or as it is
    (`ORBITMQ_flushDiskType`),
 4. changes made by request while the server ran (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`), kept in
    `config/orbitmq-changes.properties` and `namesrv/orbitmq-changes.properties` of the data directory,
-5. the file given by `--config`: TOML when its name ends in `.toml`, RocketMQ's properties form otherwise,
+5. the files given by `--config` (TOML when its name ends in `.toml`, RocketMQ's properties form otherwise) and by `--proxy-config` (JSON),
 6. the defaults below. They are RocketMQ 5.3's, except that orbitmq listens on `127.0.0.1` unless told.
 
 In a TOML file keys stand at the top or under `[broker]`; `[nameserver]` holds the name server's own. In any other file
 that serves both roles, `listenPort` is the broker's and `nameserverPort` the name server's.
+
+Keys of the proxy are keys of the broker as well, and may stand in its file; where both have a key of one name, as `messageDelayLevel`,
+it is the broker's there. A `rmq-proxy.json` is read where it is named. What both files say of one setting has to be the same: one value
+counts for every port.
 
 ## What becomes of a key
 
@@ -58,22 +63,33 @@ that serves both roles, `listenPort` is the broker's and `nameserverPort` the na
   `timerWheelEnable` and `recallMessageEnable`, which only warn until timers exist.
 """
 
+OF_PROXY = """\
+`rmq-proxy.json` may have the broker's keys of access as well (`initAuthenticationUser` and its like), and the switches
+`authenticationEnabled`, `authorizationEnabled` and `enableACL` (the broker's `aclEnable`), which have to be those of the broker.
+
+"""
+
 
 def render() -> str:
     """The whole document."""
     parts = [INTRODUCTION]
+    of_proxy = [key for key in proxy_keys() if key.key not in KEYS_OF_ACCESS]
+    of_broker = [key for key in broker_keys() if key not in of_proxy]
     only_nameserver = [key for key in nameserver_keys() if broker_keys().find(key.key) is None]
-    parts.append("\n## Used keys of the broker\n\n" + _used(broker_keys()))
+    parts.append("\n## Used keys of the broker\n\n" + _used(of_broker))
     parts.append(
         "\n## Used keys of the name server\n\nWhen it runs alone, `listenPort` and `bindAddress` are its own.\n\n"
         + _used(key for key in nameserver_keys() if key.key == "listenPort" or key in only_nameserver)
     )
-    parts.append("\n## Promises not kept yet\n\n" + _not_yet([*broker_keys(), *only_nameserver]))
-    parts.append("\n## Keys without effect\n\n" + _no_effect([*broker_keys(), *only_nameserver]))
+    parts.append("\n## Promises not kept yet\n\n" + _not_yet([*of_broker, *only_nameserver]))
+    parts.append("\n## Keys without effect\n\n" + _no_effect([*of_broker, *only_nameserver]))
+    parts.append("\n## Keys of RocketMQ's proxy\n\n" + OF_PROXY + _used(of_proxy))
+    parts.append("\n### Promises of the proxy not kept yet\n\n" + _not_yet(of_proxy))
+    parts.append("\n### Keys of the proxy without effect\n\n" + _no_effect(of_proxy))
     return "".join(parts)
 
 
-def _used(keys: Iterable[Key] | KeyTable) -> str:
+def _used(keys: Iterable[Key]) -> str:
     settings = ServerSettings(data=Path("orbitmq-data"))
     lines = ["| key | default | allowed | changes while running | meaning |", "| --- | --- | --- | --- | --- |"]
     for key in keys:

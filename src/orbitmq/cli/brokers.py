@@ -20,6 +20,7 @@ from orbitmq.cli.serving import (
     HttpPortOption,
     LogFormatOption,
     LogLevelOption,
+    ProxyConfigOption,
     SetOption,
     grpc_flags,
     refuse_server_options,
@@ -48,6 +49,7 @@ def broker(
     host: HostOption = None,
     broker_port: BrokerPortOption = None,
     config: ConfigOption = None,
+    proxy_config: ProxyConfigOption = None,
     settings: SetOption = None,
     http: HttpOption = None,
     http_port: HttpPortOption = None,
@@ -70,7 +72,7 @@ def broker(
     if namesrv is not None:
         flags.append(f"namesrvAddr={namesrv}")
     flags += watch_flags(http, http_port, log_format, log_level) + grpc_flags(grpc, grpc_port)
-    run_roles(("broker",), data, host, None, broker_port, config, flags)
+    run_roles(("broker",), data, host, None, broker_port, config, flags, proxy_config)
 
 
 @app.command("list", cls=ClusterCommand)

@@ -36,6 +36,12 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", envvar="ORBITMQ_CONFIG", help="broker.conf or a .toml file.", show_default=False),
 ]
+ProxyConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--proxy-config", envvar="ORBITMQ_PROXY_CONFIG", help="rmq-proxy.json of RocketMQ's proxy.", show_default=False
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in broker.conf.", show_default=False),
@@ -77,6 +83,7 @@ def serve(
     nameserver_port: NameserverPortOption = None,
     broker_port: BrokerPortOption = None,
     config: ConfigOption = None,
+    proxy_config: ProxyConfigOption = None,
     settings: SetOption = None,
     http: HttpOption = None,
     http_port: HttpPortOption = None,
@@ -91,7 +98,7 @@ def serve(
         *watch_flags(http, http_port, log_format, log_level),
         *grpc_flags(grpc, grpc_port),
     ]
-    run_roles(("nameserver", "broker"), data, host, nameserver_port, broker_port, config, flags)
+    run_roles(("nameserver", "broker"), data, host, nameserver_port, broker_port, config, flags, proxy_config)
 
 
 def watch_flags(
@@ -128,6 +135,7 @@ def run_roles(
     broker_port: int | None,
     config: Path | None,
     flags: list[str] | None,
+    proxy_config: Path | None = None,
 ) -> None:
     """Read the configuration and serve until told to stop; leaves with the exit code."""
     from orbitmq.server import lifecycle
@@ -136,6 +144,7 @@ def run_roles(
     server_settings = load_settings(
         roles=[Role(role) for role in roles],
         config=config,
+        proxy_config=proxy_config,
         environment=os.environ,
         flags=flags or [],
         overrides=Overrides(data=data, host=host, nameserver_port=nameserver_port, broker_port=broker_port),

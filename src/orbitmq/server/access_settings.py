@@ -58,6 +58,14 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def unjudged(self) -> frozenset[int | Rpc]:
         return _exempt("authorizationWhitelist", self.authorization_whitelist)
 
+    def switches(self) -> dict[str, bool]:
+        """The switches of the broker, by key."""
+        return {
+            "authenticationEnabled": self.authenticates,
+            "authorizationEnabled": self.authorizes,
+            "aclEnable": self.plain,
+        }
+
     def check(self) -> None:
         """Raises ConfigurationError for a list that cannot be read, and for switches that would leave open a door meant to be shut."""
         if self.authorizes and not self.authenticates:

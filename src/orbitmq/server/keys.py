@@ -1,6 +1,6 @@
 """The table of configuration keys: every key of RocketMQ 5.3 to 5.5 and what becomes of it here.
 
-The table itself is data (`broker_keys.json`, `nameserver_keys.json`, one key per line) and is reviewed as such; this
+The table itself is data (`broker_keys.json`, `proxy_keys.json`, `nameserver_keys.json`, one key per line) and is reviewed as such; this
 module gives it types and answers questions about it.
 
 Rules of this file
@@ -143,10 +143,32 @@ def environment_name(key: str) -> str:
     return ENVIRONMENT_PREFIX + words.upper()
 
 
+KEYS_OF_ACCESS: Final = (
+    "aclCacheExpiredSecond", "aclCacheMaxNum", "aclCacheRefreshSecond", "authConfigPath", "authenticationEnabled",
+    "authenticationMetadataProvider", "authenticationProvider", "authenticationStrategy", "authenticationWhitelist",
+    "authorizationEnabled", "authorizationMetadataProvider", "authorizationProvider", "authorizationStrategy",
+    "authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials", "migrateAuthFromV1Enabled",
+    "statefulAuthenticationCacheExpiredSecond", "statefulAuthenticationCacheMaxNum",
+    "statefulAuthorizationCacheExpiredSecond", "statefulAuthorizationCacheMaxNum", "userCacheExpiredSecond",
+    "userCacheMaxNum", "userCacheRefreshSecond",
+)  # fmt: skip
+"""Keys of the broker that RocketMQ reads in the file of its proxy as well."""
+
+
 @cache
 def broker_keys() -> KeyTable:
-    """Keys of a broker, the ones of a `broker.conf`."""
-    return KeyTable(_read("broker_keys.json"))
+    """Keys of a broker, the ones of a `broker.conf`, and those of RocketMQ's proxy that are no second name of one of them."""
+    own = _read("broker_keys.json")
+    fields = {key.field for key in own if key.field}
+    return KeyTable([*own, *(key for key in _read("proxy_keys.json") if key.field not in fields)])
+
+
+@cache
+def proxy_keys() -> KeyTable:
+    """Keys of a proxy, the ones of a `rmq-proxy.json`."""
+    of_broker = KeyTable(_read("broker_keys.json"))
+    shared = [key for name in KEYS_OF_ACCESS if (key := of_broker.find(name)) is not None]
+    return KeyTable([*_read("proxy_keys.json"), *shared])
 
 
 @cache

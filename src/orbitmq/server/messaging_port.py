@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from orbitmq.broker.broker import Broker
 from orbitmq.errors import PortTakenError
 from orbitmq.server.grpc.listener import CallHandler, GrpcListener
@@ -31,7 +33,7 @@ class MessagingPort:
             process.turn,
             process.wakeups,
             process.clock,
-            process.settings.listener.limits(),
+            msgspec.structs.replace(process.settings.listener.limits(), idle_ms=process.settings.grpc.idle_ms),
             room=process.room,
             rules=process.rules,
         )

@@ -23,13 +23,13 @@ import msgspec
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.server import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
+from orbitmq.limits.server import CONNECTION_IDLE_MS, LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
 from orbitmq.server.named_users import named_users
-from orbitmq.server.proxy_switches import check_proxy_switches
+from orbitmq.server.proxy_file import FILE, check_same, check_switches, read_proxy_file, settings_named_in
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
 from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse
@@ -101,6 +101,7 @@ class GrpcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     enable: bool = True
     port: int = DEFAULT_GRPC_PORT
+    idle_ms: int = CONNECTION_IDLE_MS
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,14 +179,15 @@ def load_settings(
     *,
     roles: Iterable[Role],
     config: Path | None = None,
+    proxy_config: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Sequence[str] = (),
     overrides: Overrides | None = None,
 ) -> ServerSettings:
     """The settings of a process with `roles` from all sources.
 
-    Reads `config` and, when the data directory holds one, the file of changes made while running. Raises
-    ConfigurationError that lists every problem.
+    Reads `config`, `proxy_config` (a `rmq-proxy.json`) and, when the data directory holds one, the file of changes made while
+    running. Raises ConfigurationError that lists every problem.
     """
     chosen = frozenset(roles)
     if not chosen:
@@ -196,6 +198,9 @@ def load_settings(
     above = [*read_environment(environment or {}, table), *read_flags(flags, table)]
     from_file += _tls_file([*from_file, *above], table)
     warnings = _twice_in_file(from_file)
+    of_proxy = read_proxy_file(proxy_config) if proxy_config is not None else []
+    check_same(of_proxy, from_file)
+    from_file = [*of_proxy, *from_file]
 
     first = _Assembly(chosen, overrides)
     first.add([*from_file, *above])
@@ -207,16 +212,15 @@ def load_settings(
     assembly = _Assembly(chosen, overrides)
     assembly.add([*from_file, *changes, *names, *above])
     settings = assembly.settings(warnings, _texts(changes), _texts(names))
-    if config is not None and Role.BROKER in chosen:
-        access = settings.access
-        check_proxy_switches(
-            config.parent,
-            {
-                "authenticationEnabled": access.authenticates,
-                "authorizationEnabled": access.authorizes,
-                "aclEnable": access.plain,
-            },
-        )
+    if Role.BROKER in chosen:
+        beside = None if config is None else config.parent / FILE
+        if (file := proxy_config or beside) is not None:
+            check_switches(file, settings.access.switches())
+        if proxy_config is None and beside is not None and (unread := settings_named_in(beside)):
+            warning = (
+                f"{beside} is not read, so {', '.join(unread)} there has no effect: name the file with --proxy-config"
+            )
+            settings = msgspec.structs.replace(settings, warnings=(*settings.warnings, warning))
     return settings
 
 
@@ -278,7 +282,18 @@ class _Assembly:
     ) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
             name: {}
-            for name in ("server", "broker", "store", "nameserver", "listener", "watch", "grpc", "tls", "access")
+            for name in (
+                "server",
+                "broker",
+                "store",
+                "nameserver",
+                "listener",
+                "watch",
+                "grpc",
+                "messaging",
+                "tls",
+                "access",
+            )
         }
         warnings = list(warnings)
         for key, entry in self._winners.values():
@@ -332,6 +347,8 @@ class _Assembly:
         access = AccessSettings(**sections["access"])  # type: ignore[arg-type]
         access.check()
         self._check_access(access)
+        messaging = MessagingSettings(**sections["messaging"])  # type: ignore[arg-type]
+        _check_messaging(messaging)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -347,6 +364,7 @@ class _Assembly:
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
             grpc=GrpcSettings(**sections["grpc"]),  # type: ignore[arg-type]
+            messaging=messaging,
             tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
             access=access,
             http_port_asked_for="http_port" in watch,
@@ -397,6 +415,20 @@ def _check_together(listener: ListenerSettings) -> None:
             f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
             remedy="give the low mark the smaller number",
         )
+
+
+def _check_messaging(messaging: MessagingSettings) -> None:
+    for lower, low, upper, high in (
+        ("grpcClientConsumerMinLongPollingTimeoutMillis", messaging.polling_ms_min,
+         "grpcClientConsumerMaxLongPollingTimeoutMillis", messaging.polling_ms_max),
+        ("minInvisibleTimeMillsForRecv", messaging.invisible_ms_min, "maxInvisibleTimeMills", messaging.invisible_ms_max),
+        ("grpcClientProducerBackoffInitialMillis", messaging.producer_backoff_initial_ms,
+         "grpcClientProducerBackoffMaxMillis", messaging.producer_backoff_max_ms),
+    ):  # fmt: skip
+        if low > high:
+            raise ConfigurationError(
+                f"{lower} = {low} is above {upper} = {high}", remedy="give the first the smaller number"
+            )
 
 
 def _check_log_directory(store: StoreSettings) -> None:

@@ -24,6 +24,7 @@ OTHER_VARIABLES: Final = frozenset(
     {
         "ORBITMQ_CONFIG",  # the file to read, as --config
         "ORBITMQ_CONTEXT",  # the named cluster that client commands ask, as --context
+        "ORBITMQ_PROXY_CONFIG",  # the file of RocketMQ's proxy to read, as --proxy-config
         "ORBITMQ_DATA",  # the data directory, as --data
         "ORBITMQ_LEAF",  # off: leave the compiled module out; required: refuse to run without it
         "ORBITMQ_NAMESRV",  # name servers of the client commands

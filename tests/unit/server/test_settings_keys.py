@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.nameserver.config import NameServerConfig
@@ -22,6 +23,7 @@ from orbitmq.server.keys import (
     broker_keys,
     environment_name,
     nameserver_keys,
+    proxy_keys,
     shared_keys,
 )
 from orbitmq.server.runtime_settings import present_value
@@ -40,11 +42,18 @@ from orbitmq.store.settings import StoreSettings
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "configuration"
 EVERY_KEY = [pytest.param(key, id=key.key) for key in shared_keys()]
+EVERY_KEY += [
+    pytest.param(key, id=f"proxy-{key.key}") for key in proxy_keys() if shared_keys().find(key.key) is not key
+]
 
 
 @pytest.mark.parametrize(
     ("name", "table"),
-    [("broker-5.3.3.properties", broker_keys()), ("nameserver-5.3.3.properties", nameserver_keys())],
+    [
+        ("broker-5.3.3.properties", broker_keys()),
+        ("nameserver-5.3.3.properties", nameserver_keys()),
+        ("proxy-5.5.0.properties", proxy_keys()),
+    ],
 )
 def test_every_key_that_a_real_server_reports_is_classified(name: str, table: KeyTable) -> None:
     reported = [entry.key for entry in parse_properties((VECTORS / name).read_text(encoding="ascii"))]
@@ -97,6 +106,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("listener", ListenerSettings),
         ("watch", WatchSettings),
         ("grpc", GrpcSettings),
+        ("messaging", MessagingSettings),
         ("tls", TlsSettings),
         ("access", AccessSettings),
     ],
@@ -104,7 +114,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
     from_other_parts = {"bind_address", "listen_port", "server_channel_max_idle_time_seconds", "server_socket_backlog"}
     elsewhere = {"broker": {"broker_id"}, "nameserver": from_other_parts}.get(section, set())
-    keys = [*broker_keys(), *nameserver_keys()]
+    keys = [*broker_keys(), *proxy_keys(), *nameserver_keys()]
     with_key = {key.field.partition(".")[2] for key in keys if key.field.startswith(section + ".")}
     assert set(settings.__struct_fields__) - elsewhere == with_key
 
@@ -180,6 +190,28 @@ def test_the_whole_configuration_of_a_real_broker_is_judged_key_by_key() -> None
             stops.add(entry.key)
     # That broker was started with SQL filters on; the rest is what is built, or RocketMQ's defaults.
     assert stops == set()
+
+
+OTHER_DEFAULTS = {
+    "maxDelayTimeMills": "timers go as far as anybody wants",
+    "maxMessageSize": "what the broker takes, which is the same",
+    "tlsCertPath": "none is looked for unless named",
+    "tlsKeyPath": "none is looked for unless named",
+}
+
+
+def test_a_proxy_of_rocketmq_is_set_as_this_one_where_nothing_is_said() -> None:
+    settings = ServerSettings(data=Path("data"))
+    stops, differ = set(), set()
+    for entry in parse_properties((VECTORS / "proxy-5.5.0.properties").read_text(encoding="ascii")):
+        key = proxy_keys().find(entry.key)
+        assert key is not None
+        if key.status is KeyStatus.NOT_YET and not key.asks_for_nothing(entry.value):
+            stops.add(key.key)
+        if key.status is KeyStatus.USED and to_text(present_value(settings, key)) != entry.value:
+            differ.add(key.key)
+    assert stops == {"proxyMode"}, "RocketMQ's runs beside its brokers"
+    assert differ == set(OTHER_DEFAULTS)
 
 
 @pytest.mark.parametrize(
