@@ -159,8 +159,9 @@ KEYS_OF_ACCESS: Final = (
 def broker_keys() -> KeyTable:
     """Keys of a broker, the ones of a `broker.conf`, and those of RocketMQ's proxy that are no second name of one of them."""
     own = _read("broker_keys.json")
-    fields = {key.field for key in own if key.field}
-    return KeyTable([*own, *(key for key in _read("proxy_keys.json") if key.field not in fields)])
+    taken = {key.field for key in own if key.field} | {environment_name(key.key) for key in own}
+    of_proxy = [key for key in _read("proxy_keys.json") if not {key.field, environment_name(key.key)} & taken]
+    return KeyTable([*own, *of_proxy])
 
 
 @cache
