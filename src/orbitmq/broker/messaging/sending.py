@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -38,8 +39,12 @@ from orbitmq.store.reads import RecordsNotInMemory
 
 logger = logging.getLogger("orbitmq.broker")
 
-ANY_QUEUE = -1
-_CODES = {PutStatus.PUT_OK: Code.OK, PutStatus.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT}
+ANY_QUEUE: Final = -1
+_PREPARED: Final = int(SysFlag.PREPARED)
+_STATUSES: Final = {
+    PutStatus.PUT_OK: status_of(Code.OK),
+    PutStatus.FLUSH_DISK_TIMEOUT: status_of(Code.MASTER_PERSISTENCE_TIMEOUT),
+}
 
 
 class _OpenSend(msgspec.Struct):
@@ -132,16 +137,14 @@ def _told(open_send: _OpenSend, at: int, message: SentMessage, outcome: StoredSe
 def _entry(message: SentMessage, outcome: StoredSend | Refusal) -> SendResultEntry:
     if isinstance(outcome, Refusal):
         return SendResultEntry(status=refused_status(outcome))
-    code = _CODES[outcome.status]
-    if code != Code.OK:
-        return SendResultEntry(status=status_of(code))
-    return SendResultEntry(
-        status=status_of(code),
-        message_id=outcome.unique_key,
-        transaction_id=outcome.unique_key if message.sys_flag & SysFlag.PREPARED else "",
-        offset=outcome.queue_offset,
-        recall_handle=outcome.handle or "",
-    )
+    entry = SendResultEntry(status=_STATUSES[outcome.status])
+    if outcome.status is PutStatus.PUT_OK:
+        entry.message_id, entry.offset = outcome.unique_key, outcome.queue_offset
+        if message.sys_flag & _PREPARED:
+            entry.transaction_id = outcome.unique_key
+        if outcome.handle:
+            entry.recall_handle = outcome.handle
+    return entry
 
 
 def _status_above(entries: Sequence[SendResultEntry]) -> Status:
