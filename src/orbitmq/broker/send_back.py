@@ -6,7 +6,7 @@ topic when its attempts are used up.
 Rules of this file
 1. The original is read from the commit log; the copy keeps its body, flags, times and addresses.
 2. RETRY_TOPIC and ORIGIN_MESSAGE_ID name the first topic and the first record; later rounds keep them.
-3. The answer waits for the write, not for the flush (WAIT=false): the original is still there.
+3. The answer to a consumer waits for the write, not for the flush (WAIT=false): the original is still there.
 4. `SendBacks` decides and knows no protocol; `SendBackRequests` reads the request and writes the answer.
 
 Source: RocketMQ broker, send-back and dead letters.
@@ -51,6 +51,8 @@ class GivenBack(NamedTuple):
     attempts_max: int | None = None
     """After so many attempts it is a dead letter; None: as many as the group says."""
     unit_mode: bool = False
+    origin_topic: str | None = None
+    """The topic that the group consumes, where a dead letter says which message of which topic it was."""
 
 
 class SendBacks:
@@ -65,10 +67,12 @@ class SendBacks:
         self._unwritable = core.unwritable
         self._random_below = core.facilities.random_below
 
-    def send_back(self, wish: GivenBack, told: Callable[[PutStatus], None] | None) -> bool:
+    def send_back(
+        self, wish: GivenBack, told: Callable[[PutStatus], None] | None, *, waits_for_flush: bool = False
+    ) -> bool:
         """Store the message once more. `told` hears once what became of the copy; False: the group keeps none, and nobody hears anything.
 
-        Raises `Refusal`.
+        waits_for_flush: the original is given up for the copy, so that one has to be as safe as a message that was sent. Raises `Refusal`.
         """
         group = self._groups.get(wish.group)
         if group is None:
@@ -91,6 +95,11 @@ class SendBacks:
         if level < 0 or record.reconsume_times >= attempts_max:
             topic, queue_id, level = self._topics.ensure_dead_letter(wish.group).topic_name, 0, 0
             dead = True
+            if wish.origin_topic is not None:
+                values[Property.RETRY_TOPIC] = values[Property.DLQ_ORIGIN_TOPIC] = wish.origin_topic
+                values[Property.DLQ_ORIGIN_MESSAGE_ID] = (
+                    values.get(Property.UNIQ_KEY) or values[Property.ORIGIN_MESSAGE_ID]
+                )
         elif level == 0:
             level = FIRST_RETRY_LEVEL + record.reconsume_times
         values[Property.DELAY] = str(level)
@@ -99,7 +108,7 @@ class SendBacks:
         self._statistics.stored(topic, 1, appended.size)
         self._statistics.returned(values[Property.RETRY_TOPIC], wish.group, now_ns, dead=dead)
         if told is not None:
-            self._store.wait_durable(appended.end_offset, False, told)
+            self._store.wait_durable(appended.end_offset, waits_for_flush, told)
         return True
 
     def _append_copy(self, record: Record, topic: str, queue_id: int, values: dict[str, str]) -> Appended:

@@ -82,6 +82,10 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 SEND_MESSAGES_MAX: Final = 1_024
 """Messages of one send, which others wait for: 10 ms. More are answered BAD_REQUEST. Clients send one."""
 
+ACK_ENTRIES_MAX: Final = 1_024
+"""Entries of one AckMessage, which others wait for: 10 ms. More are answered BAD_REQUEST, and none is acknowledged. Clients send one, or
+what one receive brought."""
+
 STATUS_TEXT_CHARS_MAX: Final = 512
 """Characters of the text beside a gRPC status; a longer one is cut visibly. It travels in a header field, where a character may take
 twelve bytes, and clients take fields of 8 KB."""
@@ -117,6 +121,10 @@ RESOURCE_BYTES_MAX: Final = 512
 ENDPOINTS_BYTES_MAX: Final = 1_024
 """Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
 ILLEGAL_ACCESS_POINT."""
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+"""How long a client waits for an answer beyond what it polls, where it has not said so: what the makers' clients wait. A receive without a
+deadline ends by it."""
 
 # --- clients -------------------------------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 20_000

@@ -17,6 +17,9 @@ from functools import partial
 from typing import Final
 
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.messaging.acknowledging import SettlingCalls
+from orbitmq.broker.messaging.forwarding import Forwarding
+from orbitmq.broker.messaging.receiving import ReceiveCalls, delivery_item
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.routes import RouteCalls
 from orbitmq.broker.messaging.sending import SendCalls
@@ -47,10 +50,13 @@ class MessagingFront:
         self._core = core
         self._sends = rooms.sends
         self.sessions: Final = Sessions(core)
+        forwarding = Forwarding(core, rooms.pops, rooms.send_backs)
         self._served: Final[Mapping[Rpc, ServedCall]] = {
             **SendCalls(core, rooms.sends, settings).calls(),
             **TelemetryCalls(core, self.sessions, settings).calls(),
             **RouteCalls(core, port).calls(),
+            **ReceiveCalls(core, rooms.pops, self.sessions, forwarding, settings).calls(),
+            **SettlingCalls(core, rooms.pops, forwarding, settings).calls(),
         }
 
     # --- CallHandler --------------------------------------------------------------------------------------------------
@@ -68,29 +74,29 @@ class MessagingFront:
         except CallError as error:
             call.fail(error)
         except RpcError as error:
-            answer_status(call, status_of(error.code, str(error)))
+            self._refuse(call, status_of(error.code, str(error)))
         except Refusal as refusal:
-            answer_status(call, refused_status(refusal))
+            self._refuse(call, refused_status(refusal))
         except RecordsNotInMemory as missing:
             self._core.store.fetch(missing, partial(self._again, call, message))
         except NotAnsweredYet as later:
             later.wait(partial(self._again, call, message))
         except OSError as error:
             logger.error("%s from %s failed: %s", rpc, call.address, error)
-            answer_status(
+            self._refuse(
                 call, status_of(Code.INTERNAL_SERVER_ERROR, f"the store cannot be read or written now: {error}")
             )
         except OrbitError as error:
-            answer_status(call, status_of(Code.INTERNAL_SERVER_ERROR, str(error)))
+            self._refuse(call, status_of(Code.INTERNAL_SERVER_ERROR, str(error)))
         except Exception as error:
             self._core.statistics.failed_handler_count += 1
             logger.exception("%s from %s failed", rpc, call.address)
-            answer_status(call, status_of(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
+            self._refuse(call, status_of(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
 
     def excess(self, call: OpenCall, message: bytes) -> None:
         if call.call.row.rpc is Rpc.SEND_MESSAGE:
             refusal = self._sends.overload("too many requests wait")
-            answer_status(call, refused_status(refusal))
+            self._refuse(call, refused_status(refusal))
         else:
             self.message(call, message)
 
@@ -111,13 +117,14 @@ class MessagingFront:
         if call.is_wanted:
             self.message(call, message)
 
-
-def answer_status(call: OpenCall, status: Status) -> None:
-    """End a call with nothing but a status."""
-    row = call.call.row
-    if row.shape is Shape.BIDIRECTIONAL:
-        answer = messages.TelemetryCommand(status=status)
-    else:
-        answer = getattr(messages, f"{row.rpc}Response")(status=status)
-    call.answer(answer.SerializeToString())
-    call.end()
+    def _refuse(self, call: OpenCall, status: Status) -> None:
+        """End a call with nothing but a status, and what the last item of its stream has to be."""
+        row = call.call.row
+        if row.shape is Shape.BIDIRECTIONAL:
+            answer = messages.TelemetryCommand(status=status)
+        else:
+            answer = getattr(messages, f"{row.rpc}Response")(status=status)
+        call.answer(answer.SerializeToString())
+        if row.shape is Shape.SERVER_STREAM:
+            call.answer(delivery_item(self._core.clock.now_ms()))
+        call.end()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -133,11 +133,16 @@ class PopOrders(SavedTable):
             del self._batches[key]
         return batch.next_offset
 
+    def has(self, key: PopQueue, offset: int, popped_ms: int) -> bool:
+        """Whether a message was given out by this pop, last of all, and is not acknowledged."""
+        batch = self._batches.get(key)
+        return batch is not None and batch.popped_ms == popped_ms and offset in batch.visible_ms
+
     def hide(self, key: PopQueue, offset: int, popped_ms: int, until_ms: int) -> bool:
         """Hide a message until another time; False when it is not hidden since this pop."""
-        batch = self._batches.get(key)
-        if batch is None or batch.popped_ms != popped_ms or offset not in batch.visible_ms:
+        if not self.has(key, offset, popped_ms):
             return False
+        batch = self._batches[key]
         batch.visible_ms[offset] = until_ms
         self.dirty = True
         self._set_alarm(key, batch)
@@ -203,8 +208,17 @@ class _OrderFile(msgspec.Struct):
     table: dict[str, dict[int, _OrderEntry]] = {}
 
 
-def order_count_info(queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> str:
+class GivenBefore(NamedTuple):
+    """How often the messages of one queue that an ordered pop brings were given out before: `counts`, by offset, where they were."""
+
+    queue_id: int
+    offsets: Sequence[int]
+    counts: Mapping[int, int]
+
+
+def order_count_info(given: GivenBefore) -> str:
     """Header field `orderCountInfo` of one queue: how often messages were given out before, where they were, and the least of these."""
+    queue_id, offsets, counts = given
     each = [f"0 qo{queue_id}%{offset} {counts[offset]}" for offset in offsets if offset in counts]
     least = min((counts.get(offset, 0) for offset in offsets), default=0)
     return ";".join([*each, f"0 {queue_id} {least}"])

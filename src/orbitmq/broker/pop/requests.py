@@ -18,6 +18,7 @@ from typing import Final
 
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.pop.ordering import order_count_info
 from orbitmq.broker.pop.pops import Pops
 from orbitmq.broker.pop.settling import PopName, PopSettling
 from orbitmq.broker.pop.taking import REVIVE_QUEUE, Pop, PopEnd, PopTaken
@@ -196,7 +197,8 @@ def _answer(opaque: int, peer: Peer, pop: Pop, taken: PopTaken, end: PopEnd) -> 
         "msgOffsetInfo": message_offset_info(taken.queues),
     }
     if pop.is_ordered:
-        answer.fields |= {"reviveQid": str(ORDER_REVIVE_QUEUE), "orderCountInfo": ";".join(taken.order_counts)}
+        counts = ";".join(map(order_count_info, taken.given_before))
+        answer.fields |= {"reviveQid": str(ORDER_REVIVE_QUEUE), "orderCountInfo": counts}
     if end is PopEnd.FOUND:
         peer.send_parts(answer, taken.records)
     else:

@@ -72,11 +72,14 @@ class PopSettling:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, no_queue(config, queue_id))
         return PopQueue(topic, group, queue_id)
 
-    def acknowledge(self, key: PopQueue, offset: int, pop: PopName) -> None:
-        """The message is done with. Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop."""
+    def acknowledge(self, key: PopQueue, offset: int, pop: PopName) -> bool:
+        """The message is done with, or was before. False: it is in flight by another pop, or at another broker, and was not settled.
+
+        Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop.
+        """
         if not self._lies_in_queue(key, offset):
             raise _no_message(key, offset)
-        self._settle(key, offset, pop)
+        return self._settle(key, offset, pop)
 
     def acknowledge_all(self, key: PopQueue, offsets: Iterable[int], pop: PopName) -> None:
         """As `acknowledge`, of several messages of one queue; what is not there is passed over. Raises `Refusal`."""
@@ -86,6 +89,15 @@ class PopSettling:
         for offset in offsets:
             if self._lies_in_queue(key, offset):
                 self._settle(key, offset, pop)
+
+    def is_in_flight(self, key: PopQueue, offset: int, pop: PopName) -> bool:
+        """Whether this pop brought the message, and it is not settled and has not come back."""
+        if pop.broker_name != self._name:
+            return False
+        if pop.is_ordered:
+            return self._orders.has(key, offset, pop.popped_ms)
+        queue = self._progress.find(key)
+        return queue is not None and queue.has(offset, pop.popped_ms)
 
     def hide(self, key: PopQueue, offset: int, pop: PopName, invisible_ms: int, *, suspended: bool = False) -> Hiding:
         """Hide the message for that long from now on; 0 shows it at once. The receipt of an ordered pop stays good, others are replaced.
@@ -110,18 +122,22 @@ class PopSettling:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _settle(self, key: PopQueue, offset: int, pop: PopName) -> None:
+    def _settle(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         """Raises Refusal for a message that an ordered pop did not bring."""
+        if pop.broker_name != self._name:
+            return False
         if pop.is_ordered:
             self._settle_in_order(key, offset, pop)
-            return
+            return True
         queue = self._progress.find(key)
-        if queue is not None and pop.broker_name == self._name and queue.settle(offset, pop.popped_ms):
+        if queue is None:
+            return True
+        if queue.settle(offset, pop.popped_ms):
             self._progress.finish(key)
+            return True
+        return queue.find(offset) is None
 
     def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> None:
-        if pop.broker_name != self._name:
-            return
         try:
             is_free = self._progress.acknowledge_in_order(key, offset, pop.popped_ms)
         except ProtocolError as error:

@@ -26,7 +26,7 @@ from orbitmq.broker.cold_pulls import AnswerReader, ColdPulls
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import taken_type
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
-from orbitmq.broker.pop.ordering import order_count_info
+from orbitmq.broker.pop.ordering import GivenBefore
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.pop import POP_READS_MAX
@@ -91,8 +91,8 @@ class PopTaken(msgspec.Struct):
     records: list[Buffer] = []
     count: int = 0
     size: int = 0
-    order_counts: list[str] = []
-    """Of an ordered pop: how often what it got was given out before, by queue."""
+    given_before: list[GivenBefore] = []
+    """Of an ordered pop, for each of its `queues`: how often what it got was given out before."""
     rest_count: int = 0
     """Messages of the queues that it looked at, and did not take."""
     has_passed: bool = False
@@ -318,7 +318,7 @@ class _PopRun:
         popped_ms = self._taken.popped_ms
         if self._pop.is_ordered:
             counts = self._progress.orders.give(key, offsets, popped_ms, self._pop.invisible_ms, self._pop.attempt_id)
-            self._taken.order_counts.append(order_count_info(key.queue_id, offsets, counts))
+            self._taken.given_before.append(GivenBefore(key.queue_id, offsets, counts))
             return
         self._queue(key).take(offsets, end, popped_ms, popped_ms + self._pop.invisible_ms)
         self._progress.finish(key)

@@ -1,9 +1,9 @@
 """Bytes of a call to a message.
 
 Rules of this file
-1. Two bytes can stand for a message of 70 in memory, so a large send is counted before it is taken apart.
+1. Two bytes can stand for a message of 70 in memory, so a large request with many parts is counted before it is taken apart.
 
-Source: RocketMQ gRPC, SendMessage; gRPC, status codes; protocol buffers, encoding.
+Source: RocketMQ gRPC, SendMessage, AckMessage; gRPC, status codes; protocol buffers, encoding.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from orbitmq.limits.grpc import SEND_MESSAGES_MAX, SEND_READ_BYTES_MAX
+from orbitmq.limits.grpc import ACK_ENTRIES_MAX, SEND_MESSAGES_MAX, SEND_READ_BYTES_MAX
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
-from orbitmq.protocol.grpc.messages import Code, SendMessageRequest
+from orbitmq.protocol.grpc.messages import AckMessageRequest, Code, SendMessageRequest
 from orbitmq.protocol.grpc.status import RpcError
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="GrpcMessage")
 
 _COUNTED_FROM: Final = 16 * SEND_MESSAGES_MAX
-"""Shorter sends can do little harm, whatever they say."""
+"""Shorter requests can do little harm, whatever they say."""
+
+_ACK_FIELDS: Final = 2
+"""Fields of acknowledgements beside their entries."""
 
 _LENGTH_GIVEN: Final = 2
 _FIXED_SIZES: Final = {1: 8, 5: 4}
@@ -46,6 +49,17 @@ def read_send(data: bytes) -> SendMessageRequest:
     if len(data) > _COUNTED_FROM and _has_more_fields(data, SEND_MESSAGES_MAX):
         raise RpcError(Code.BAD_REQUEST, f"a request has at most {SEND_MESSAGES_MAX} messages")
     return read_message(SendMessageRequest, data)
+
+
+def read_ack(data: bytes) -> AckMessageRequest:
+    """`read_message` of acknowledgements. Raises RpcError as well, for too many of them."""
+    too_many = RpcError(Code.BAD_REQUEST, f"a request acknowledges at most {ACK_ENTRIES_MAX} messages")
+    if len(data) > _COUNTED_FROM and _has_more_fields(data, ACK_ENTRIES_MAX + _ACK_FIELDS):
+        raise too_many
+    request = read_message(AckMessageRequest, data)
+    if len(request.entries) > ACK_ENTRIES_MAX:
+        raise too_many
+    return request
 
 
 def _has_more_fields(data: bytes, most: int) -> bool:

@@ -49,12 +49,21 @@ _HIDDEN: Final = REFUSED_TO_USERS | {
 _DELAYS: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS)
 
 
-def delivered_message(record: Record, topic: str, receipt_handle: str | None = None) -> Message:
+def delivered_message(
+    record: Record,
+    topic: str,
+    receipt_handle: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    attempts_before: int | None = None,
+) -> Message:
     """A record as a message of `topic`, which is the one that the client has subscribed, also where a retry topic holds the record.
 
-    `receipt_handle`: for messages that are received. Costs 12 us, and a pass over the body.
+    `receipt_handle`: for messages that are received. `properties`: those of the record, where they are decoded already.
+    `attempts_before`: how often it was delivered, where the record does not say it. Costs 12 us, and a pass over the body.
     """
-    values = decode_properties(record.properties)
+    values = decode_properties(record.properties) if properties is None else properties
+    if attempts_before is None:
+        attempts_before = record.reconsume_times
     body, encoding = _body(record)
     system = SystemProperties(
         tag=values.get(Property.TAGS),
@@ -71,7 +80,7 @@ def delivered_message(record: Record, topic: str, receipt_handle: str | None = N
         receipt_handle=receipt_handle,
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=min(record.reconsume_times, INT_MAX - 1) + 1,
+        delivery_attempt=min(attempts_before, INT_MAX - 1) + 1,
         message_group=values.get(Property.SHARDING_KEY),
         trace_context=values.get(Property.TRACE_CONTEXT),
         dead_letter_queue=_dead_letter_queue(values),

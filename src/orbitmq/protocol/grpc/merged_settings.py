@@ -73,9 +73,14 @@ def consumer_settings(
     return settings
 
 
+def attempts_of(config: SubscriptionGroupConfig) -> int:
+    """How often a message is delivered to a group, the first time included."""
+    return min(max(config.retry_max_times, 0), INT_MAX - 1) + 1
+
+
 def retry_policy(config: SubscriptionGroupConfig) -> RetryPolicy:
     """How often and when messages of a group are tried again."""
-    attempts = min(max(config.retry_max_times, 0), INT_MAX - 1) + 1
+    attempts = attempts_of(config)
     policy = config.group_retry_policy
     growing = policy.exponential_retry_policy
     if policy.type == "EXPONENTIAL" and growing is not None:
@@ -92,6 +97,11 @@ def duration_of(duration_ms: int) -> Duration:
     """A duration that is not negative."""
     seconds, rest_ms = divmod(max(duration_ms, 0), 1000)
     return Duration(seconds=seconds, nanos=rest_ms * 1_000_000)
+
+
+def milliseconds_of(duration: Duration) -> int:
+    """Whole milliseconds of a duration as it came, which may be negative."""
+    return duration.seconds * 1000 + duration.nanos // 1_000_000
 
 
 def _copy(sent: Settings) -> Settings:

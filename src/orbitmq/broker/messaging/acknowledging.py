@@ -1,0 +1,164 @@
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: a client says what becomes of messages that it received.
+
+Rules of this file
+1. Every entry of an acknowledgement has its own status; what is wrong with the topic or the group of a request is told above all of them.
+2. A message that was settled before is answered OK again. One that came back, or was hidden anew with another handle, is not: its old
+   handle settles nothing, and the answer says so.
+
+Source: RocketMQ gRPC, receipt handle, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.messaging.forwarding import Forwarding
+from orbitmq.broker.messaging.popped import named_by, settling_status
+from orbitmq.broker.messaging.served_calls import ServedCall
+from orbitmq.broker.messaging.settings import MessagingSettings
+from orbitmq.broker.pop.pops import Pops
+from orbitmq.broker.pop.taking import REVIVE_QUEUE
+from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.protocol.grpc.decoding import read_ack, read_message
+from orbitmq.protocol.grpc.merged_settings import milliseconds_of
+from orbitmq.protocol.grpc.messages import (
+    AckMessageEntry,
+    AckMessageRequest,
+    AckMessageResponse,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+    Code,
+    ForwardMessageToDeadLetterQueueRequest,
+    ForwardMessageToDeadLetterQueueResponse,
+    Resource,
+    Status,
+)
+from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.protocol.grpc.receipt_handles import read_handle
+from orbitmq.protocol.grpc.resource_names import group_of, topic_of
+from orbitmq.protocol.grpc.rpcs import Rpc
+from orbitmq.protocol.grpc.status import RpcError, status_of, status_of_all
+from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE
+from orbitmq.store.durability import PutStatus
+
+OK: Final = status_of(Code.OK)
+
+SUPERSEDED: Final = status_of(
+    Code.INVALID_RECEIPT_HANDLE,
+    "INVALID_RECEIPT_HANDLE: the message is not hidden by this receipt handle any more, another one counts or it comes again",
+)
+
+STORED: Final = {
+    PutStatus.PUT_OK: OK,
+    PutStatus.FLUSH_DISK_TIMEOUT: status_of(Code.MASTER_PERSISTENCE_TIMEOUT),
+    PutStatus.SERVICE_NOT_AVAILABLE: status_of(
+        Code.INTERNAL_SERVER_ERROR,
+        "the dead letter may be lost; the message comes back when its invisible time is over",
+    ),
+}
+"""What is said of a dead letter."""
+
+
+class SettlingCalls:
+    def __init__(self, core: BrokerCore, pops: Pops, forwarding: Forwarding, settings: MessagingSettings) -> None:
+        self._invisible_ms_max = settings.invisible_ms_max
+        self._topics = core.topics
+        self._clock = core.clock
+        self._settling = pops.settling
+        self._forwarding = forwarding
+
+    def calls(self) -> Mapping[Rpc, ServedCall]:
+        return {
+            Rpc.ACK_MESSAGE: ServedCall(read_ack, self.acknowledge),
+            Rpc.CHANGE_INVISIBLE_DURATION: ServedCall(
+                partial(read_message, ChangeInvisibleDurationRequest), self.change
+            ),
+            Rpc.FORWARD_MESSAGE_TO_DEAD_LETTER_QUEUE: ServedCall(
+                partial(read_message, ForwardMessageToDeadLetterQueueRequest), self.forward
+            ),
+        }
+
+    # --- acknowledging ------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, call: OpenCall, request: AckMessageRequest) -> None:
+        topic, group = self._names(request.topic, request.group)
+        now_ms = self._clock.now_ms()
+        answer = AckMessageResponse()
+        codes = set()
+        for entry in request.entries:
+            status = self._acknowledge(entry, topic, group, now_ms)
+            codes.add(status.code)
+            answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+        answer.status.CopyFrom(status_of_all(map(Code, codes)))
+        call.answer(answer.SerializeToString())
+        call.end()
+
+    def _acknowledge(self, entry: AckMessageEntry, topic: str, group: str, now_ms: int) -> Status:
+        try:
+            message = named_by(read_handle(entry.receipt_handle, now_ms), topic, group)
+            self._settling.queue_of(*message.queue)
+            return OK if self._settling.acknowledge(*message) else SUPERSEDED
+        except RpcError as error:
+            return status_of(error.code, str(error))
+        except Refusal as refusal:
+            return settling_status(refusal)
+
+    # --- hiding for another time ----------------------------------------------------------------------------------------
+
+    def change(self, call: OpenCall, request: ChangeInvisibleDurationRequest) -> None:
+        topic, group = self._names(request.topic, request.group)
+        invisible_ms = milliseconds_of(request.invisible_duration)
+        check_invisible(invisible_ms, 0, self._invisible_ms_max)
+        handle = read_handle(request.receipt_handle, self._clock.now_ms())
+        message = named_by(handle, topic, group)
+        answer = ChangeInvisibleDurationResponse(status=OK)
+        try:
+            hiding = self._settling.hide(*message, invisible_ms, suspended=request.suspend)
+        except Refusal as refusal:
+            answer.status.CopyFrom(settling_status(refusal))
+        else:
+            revive_queue = ORDER_REVIVE_QUEUE if message.pop.is_ordered else REVIVE_QUEUE
+            answer.receipt_handle = handle.renewed(hiding.popped_ms, hiding.invisible_ms, revive_queue).encode()
+        call.answer(answer.SerializeToString())
+        call.end()
+
+    # --- dead letters -------------------------------------------------------------------------------------------------
+
+    def forward(self, call: OpenCall, request: ForwardMessageToDeadLetterQueueRequest) -> None:
+        topic, group = self._names(request.topic, request.group)
+        handle = read_handle(request.receipt_handle, self._clock.now_ms())
+        if handle.physical_offset < 0:
+            raise RpcError(
+                Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies in the log"
+            )
+
+        def told(status: PutStatus) -> None:
+            if not call.is_wanted:
+                return
+            call.answer(ForwardMessageToDeadLetterQueueResponse(status=STORED[status]).SerializeToString())
+            call.end()
+
+        message = named_by(handle, topic, group)
+        self._forwarding.forward(message, handle.physical_offset, topic, told)
+
+    def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
+        """Raises RpcError for names that are none, Refusal for a topic that does not exist."""
+        name = topic_of(topic)
+        names = name, group_of(group)
+        if self._topics.get(name) is None:
+            raise topic_missing(name)
+        return names
+
+
+def check_invisible(invisible_ms: int, least_ms: int, most_ms: int) -> None:
+    """Raises RpcError (ILLEGAL_INVISIBLE_TIME). Suites of RocketMQ look for these words."""
+    if invisible_ms < least_ms:
+        what, bound = "small", f"{least_ms} at least"
+    elif invisible_ms > most_ms:
+        what, bound = "large", f"{most_ms} at most"
+    else:
+        return
+    raise RpcError(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too {what}: {invisible_ms} ms, {bound}")

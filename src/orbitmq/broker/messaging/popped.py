@@ -1,0 +1,65 @@
+"""Popped messages as calls name them: which message a receipt handle is about, and what becomes of one that nobody gets.
+
+Rules of this file
+1. The topic and the group of a request say where its handles are looked up. What a handle says of itself is a queue of that topic, or of
+   its retry topics for that group: a handle of others reaches nothing.
+2. Whatever is wrong with a handle has the code INVALID_RECEIPT_HANDLE, at which clients give up; others they try again.
+
+Source: RocketMQ gRPC, receipt handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from orbitmq.broker.messaging.refusals import refused_status
+from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.pop.settling import PopName, PopSettling
+from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.grpc.messages import Code, Status
+from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
+from orbitmq.protocol.grpc.status import status_of
+from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, pop_retry_topic
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+_WRONG_HANDLE: Final = frozenset({ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST})
+"""What the broker says of a message that is not there: then the handle was wrong, as the topic of the request is there."""
+
+
+class PoppedMessage(NamedTuple):
+    """A message of a pop, as it is settled."""
+
+    queue: PopQueue
+    offset: int
+    pop: PopName
+
+
+def named_by(handle: ReceiptHandle, topic: str, group: str) -> PoppedMessage:
+    """The message that a handle is about, in a request about this topic and group. It need not exist."""
+    receipt = handle.receipt
+    return PoppedMessage(
+        PopQueue(pop_retry_topic(group, topic, receipt.source), group, receipt.queue_id),
+        receipt.queue_offset,
+        PopName(receipt.popped_ms, receipt.broker_name, receipt.revive_queue == ORDER_REVIVE_QUEUE),
+    )
+
+
+def settling_status(refusal: Refusal) -> Status:
+    """What a client is told whose handle was not taken."""
+    if refusal.code in _WRONG_HANDLE:
+        return status_of(Code.INVALID_RECEIPT_HANDLE, refusal.remark)
+    return refused_status(refusal)
+
+
+def release(settling: PopSettling, messages: Iterable[PoppedMessage], *, suspended: bool) -> int:
+    """Make messages visible now that nobody gets, instead of after their invisible time; how many were. `suspended`: none of them was
+    delivered, so this counts as no attempt. What cannot be done now happens when the invisible time is over."""
+    count = 0
+    for message in messages:
+        try:
+            settling.hide(*message, 0, suspended=suspended)
+        except Refusal:
+            continue
+        count += 1
+    return count
