@@ -22,8 +22,11 @@ import msgspec
 import pytest
 from tests.crash.harness import second_life
 from tests.unit.broker.conftest import SMALL_STORE, STORE_HOST, ListPeer
-from tests.unit.broker.transactions.conftest import COMMIT, ROLLBACK, UNKNOWN, TransactionRig
+from tests.unit.broker.messaging.conftest import WithFront
+from tests.unit.broker.messaging.test_telemetry import producer_says
+from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, UNKNOWN, TransactionRig
 from tests.worlds.faults import RecordingFiles
+from tests.worlds.grpc_calls import ListCall, commands
 from tests.worlds.little_store import close_as_killed
 
 from orbitmq.broker.broker import make_broker
@@ -37,9 +40,18 @@ from orbitmq.broker.transactions import op_progress as op_progress_module
 from orbitmq.broker.transactions import transactions as transactions_module
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.op_records import decision_record
-from orbitmq.broker.transactions.records import Ending, copy_message
+from orbitmq.broker.transactions.records import Ending, HalfFacts, copy_message
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.broker.transactions.undecided import Transaction, Undecided
+from orbitmq.protocol.grpc.messages import (
+    Code,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    Resource,
+    TransactionResolution,
+    TransactionSource,
+)
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.names import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import Record, decode_record
@@ -64,7 +76,7 @@ class Wrong(AssertionError):
     """The two accounts differ."""
 
 
-class LivingRig(TransactionRig):
+class LivingRig(WithFront, TransactionRig):
     """A broker whose files are recorded, with retention."""
 
     rules = CheckRules(count_max=6, reserved_ms=1 << 40)
@@ -90,6 +102,7 @@ class LivingRig(TransactionRig):
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
         derived.attach(self.store)
+        self.open_front()
         rewriting = Rewriting(self.store, self.clock, derived.owners())
         self.housekeeping = Housekeeping(self.store, self.root, self.files, self.clock, rewriter=rewriting)
 
@@ -125,9 +138,7 @@ class Account:
     def bodies(self, topic: str) -> Counter[bytes]:
         return Counter(body for of, body in self._seen.values() if of == topic)
 
-    def took(self, body: bytes, state: int, answer: Command | None) -> None:
-        if answer is None or answer.code:
-            return
+    def took(self, body: bytes, state: int) -> None:
         if self.answered.setdefault(body, state) != state:
             raise Wrong(f"{body!r} was decided as {self.answered[body]} and then as {state}")
 
@@ -137,7 +148,14 @@ class Life:
 
     def __init__(self, rig: LivingRig, rng: random.Random, account: Account) -> None:
         self.rig, self.rng, self.account = rig, rng, account
-        self.peer: ListPeer = rig.producer()
+        self.peer: ListPeer
+        self.stream: ListCall
+        self.join()
+
+    def join(self) -> None:
+        """Two producers of one group: one speaks remoting, the other one gRPC."""
+        self.peer = self.rig.producer()
+        self.stream = self.rig.client("5.x").connect(producer_says(GROUP))
 
     def live(self, steps: int) -> None:
         acts: list[Callable[[], None]] = [
@@ -166,9 +184,32 @@ class Life:
 
     def end(self, body: bytes, place: Command) -> None:
         state = self.rng.choice((COMMIT, COMMIT, ROLLBACK, UNKNOWN))
-        if state != UNKNOWN:
-            self.account.asked.setdefault(body, set()).add(state)
-            self.account.took(body, state, self.rig.end(place, state))
+        if state == UNKNOWN:
+            return
+        self.account.asked.setdefault(body, set()).add(state)
+        if self.rng.random() < 0.5:
+            answer = self.rig.end(place, state)
+            is_stored = answer is not None and not answer.code
+        else:
+            is_stored = self.end_by_id(place.fields["transactionId"], state)
+        if is_stored:
+            self.account.took(body, state)
+
+    def end_by_id(self, transaction_id: str, state: int) -> bool:
+        request = EndTransactionRequest(
+            topic=Resource(name="orders"),
+            transaction_id=transaction_id,
+            resolution=TransactionResolution.COMMIT if state == COMMIT else TransactionResolution.ROLLBACK,
+            source=self.rng.choice(list(TransactionSource)),
+        )
+        waiting = {known.unique_key for known in self.rig.transactions.undecided}
+        call = self.rig.client("5.x").start(Rpc.END_TRANSACTION, request)
+        if not call.answers:
+            return False
+        status = EndTransactionResponse.FromString(call.answers[0]).status
+        if status.code in (Code.NOT_FOUND, Code.BAD_REQUEST) and transaction_id in waiting:
+            raise Wrong(f"the undecided transaction {transaction_id} cannot be decided: {status.message}")
+        return status.code == Code.OK
 
     def hear(self) -> None:
         """Questions of the broker; some are answered."""
@@ -179,6 +220,15 @@ class Life:
                 raise Wrong(f"asked about {body!r}, which was decided")
             if self.rng.random() < 0.4:
                 self.end(body, question)
+        for command in commands(self.stream):
+            if command.HasField("recover_orphaned_transaction_command"):
+                asked = command.recover_orphaned_transaction_command
+                if asked.message.body in decided:
+                    raise Wrong(f"asked about {asked.message.body!r}, which was decided")
+                if asked.transaction_id != self.account.sent[asked.message.body].fields["transactionId"]:
+                    raise Wrong(f"asked about {asked.message.body!r} with another id")
+                if self.rng.random() < 0.4:
+                    self.end(asked.message.body, self.account.sent[asked.message.body])
 
     def pass_time(self) -> None:
         self.rig.advance(self.rng.choice((1, 900, 6_001, 31_000)))
@@ -202,7 +252,7 @@ class Life:
             self.rig.first_now_ms = self.rig.clock.now_ms()
             self.rig.close()
             self.rig.open()
-            self.peer = self.rig.producer()
+            self.join()
 
 
 def examine(rig: LivingRig, account: Account, *, all_is_there: bool) -> None:
@@ -298,6 +348,17 @@ def test_an_op_record_that_is_durable_before_its_commit_is_noticed(monkeypatch: 
 
 def test_a_question_after_the_decision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Undecided, "_end", lambda self, known, ending: None)
+    assert any(problems(range(10)))
+
+
+def test_an_id_that_is_forgotten_with_a_copy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Undecided._replace
+
+    def forgetful(self: Undecided, known: Transaction, facts: HalfFacts) -> None:
+        whole(self, known, facts)
+        self._with_id.pop((known.topic, known.unique_key), None)
+
+    monkeypatch.setattr(Undecided, "_replace", forgetful)
     assert any(problems(range(10)))
 
 

@@ -55,6 +55,11 @@ class ClientSession(Protocol):
         """Remote IP text and port, of the connection that it came over last."""
         ...
 
+    @property
+    def writable(self) -> bool:
+        """False while what the client is told would be lost or has to wait: there is no way to it now, or too much is on it."""
+        ...
+
     def send(self, command: Command) -> None:
         """Tells the client something that it does not answer. Never blocks or fails; what cannot be sent is dropped."""
         ...

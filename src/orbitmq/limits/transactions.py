@@ -12,6 +12,10 @@ COPIES_REMEMBERED_MAX: Final = 64
 """Copies of one half message by whose offsets its transaction is found; there are 16 with RocketMQ's number of checks. A producer that
 answers an older one is told that nothing undecided is there, and is asked again."""
 
+SAME_ID_MAX: Final = 16
+"""Undecided transactions of one topic and one id that a decision by id finds and decides together: a client that sends a half message again
+makes a second one, and clients send three times. Of more, the oldest are not found by their id until they are checked."""
+
 CHECKS_IN_TURN_MAX: Final = 64
 """Half messages read, copied and asked about in one loop turn: about 3 ms."""
 

@@ -27,6 +27,7 @@ from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.messaging.telemetry import TelemetryCalls
+from orbitmq.broker.messaging.transactions import TransactionCalls
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import NotAnsweredYet
 from orbitmq.broker.rooms import BrokerRooms
@@ -57,6 +58,7 @@ class MessagingFront:
             **RouteCalls(core, port).calls(),
             **ReceiveCalls(core, rooms.pops, self.sessions, forwarding, settings).calls(),
             **SettlingCalls(core, rooms.pops, forwarding, settings).calls(),
+            **({} if rooms.transactions is None else TransactionCalls(rooms.transactions.endings).calls()),
         }
 
     # --- CallHandler --------------------------------------------------------------------------------------------------

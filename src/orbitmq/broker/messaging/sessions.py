@@ -87,12 +87,16 @@ class Session:
     def tell(self, command: TelemetryCommand) -> bool:
         """Send something on the stream; False where there is none that takes it now."""
         stream = self.stream
-        if stream is None or not stream.is_wanted or not stream.writable:
+        if stream is None or not self.writable:
             return False
         stream.answer(command.SerializeToString())
         return True
 
     # --- ClientSession --------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return self.stream is not None and self.stream.is_wanted and self.stream.writable
 
     def send(self, command: Command) -> None:
         self._sessions.questions.tell(self, command)

@@ -6,6 +6,7 @@ with the place of the copy. Whether one is there or not: the check counts.
 Rules of this file
 1. It sleeps until the next check is due. Nothing polls.
 2. Nobody is asked about what is decided, or is being decided, and nobody who may not publish to the topic: the question shows the message.
+   Members to whom nothing can be sent now are passed over.
 3. What is given up goes to RocketMQ's topic for that. What cannot be read goes to quarantine. Neither goes silently.
 4. Work per turn is bounded.
 """
@@ -148,7 +149,11 @@ class TransactionChecks:
             self._ask(copy, known)
 
     def _ask(self, copy: NewMessage, known: Transaction) -> None:
-        members = [member for member in self._clients.producer(known.group) if self._may_see(member, known.topic)]
+        members = [
+            member
+            for member in self._clients.producer(known.group)
+            if member.session.writable and self._may_see(member, known.topic)
+        ]
         if not members:
             return
         self._turns += 1

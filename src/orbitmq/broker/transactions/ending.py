@@ -7,6 +7,8 @@ Rules of this file
 3. A message that cannot be stored as it asks (its topic is gone, its time is too far away) leaves its transaction undecided: it is asked
    about again, and given up in the end.
 4. What a decision was is said by its op record, as long as the log has it.
+5. A producer that knows no offsets names topic and id, and means all undecided half messages with them: its own, sent again. Whoever may
+   publish to a topic may decide its transactions; an id in another topic is another one.
 
 Source: RocketMQ broker, end of a transaction.
 """
@@ -14,7 +16,7 @@ Source: RocketMQ broker, end of a transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
@@ -37,6 +39,9 @@ from orbitmq.store.message import NewMessage
 
 COMMIT = int(TransactionType.COMMIT)
 
+ID_CHARS_SHOWN: Final = 64
+"""Characters of an id that a refusal repeats."""
+
 
 class ProducerDecision(NamedTuple):
     """What a producer says about a half message, and by what it knows it."""
@@ -51,6 +56,22 @@ class ProducerDecision(NamedTuple):
     """Its unique key among others, or nothing where the producer says none."""
     is_answer: bool
     """Whether the broker has asked for it."""
+
+
+class DecisionById(NamedTuple):
+    """What a producer says about the half messages of a topic that have an id."""
+
+    ending: Ending
+    """COMMITTED or ROLLED_BACK."""
+    topic: str
+    """That of the message, not the half topic."""
+    unique_key: str
+    is_answer: bool | None
+    """Whether the broker has asked for it. None: the producer does not say; it counts as an answer to a question that was asked."""
+
+
+class UnknownTransactionRefusal(Refusal):
+    """No half message with the id is in the log: front ends may have a code of their own for it."""
 
 
 class TransactionEndings:
@@ -75,17 +96,33 @@ class TransactionEndings:
         if known is None:
             self._check_repeat(decision)
             return False
-        self._check_immunity(decision, known)
+        self._check_immunity(known, decision.is_answer)
         place = next(place for place in known.places if place.physical_offset == decision.physical_offset)
         _check_same(decision, known.group, known.unique_key, place.queue_offset)
-        if known.ending not in (None, decision.ending):
-            raise _contrary(known.ending, decision.ending)
+        _check_not_contrary(known, decision.ending)
         self._decide(known, decision.ending, told)
         return True
 
-    def _check_immunity(self, decision: ProducerDecision, known: Transaction) -> None:
+    def end_by_id(self, decision: DecisionById, told: Callable[[PutStatus], None]) -> bool:
+        """As `end`, of all undecided half messages with the id. `told` hears the worst of what became of them.
+
+        Raises `Refusal` and what reading the log raises. Some of several may have been decided then; asking again decides the others.
+        """
+        found = self._undecided.with_id(decision.topic, decision.unique_key)
+        if not found:
+            self._check_repeat_by_id(decision)
+            return False
+        for known in found:
+            self._check_immunity(known, known.check_count > 0 if decision.is_answer is None else decision.is_answer)
+            _check_not_contrary(known, decision.ending)
+        decided = _DecidedTogether(len(found), told)
+        for known in found:
+            self._decide(known, decision.ending, decided.stored)
+        return True
+
+    def _check_immunity(self, known: Transaction, is_answer: bool) -> None:
         """A message that says when it may be checked is decided by checks alone once that time has passed."""
-        if known.immunity_ms is None or decision.is_answer:
+        if known.immunity_ms is None or is_answer:
             return
         allowed_ms = max(known.immunity_ms, self._transactions.rules.timeout_ms)
         if self._clock.now_ms() - known.first_ms > allowed_ms:
@@ -162,6 +199,35 @@ class TransactionEndings:
         if ended is not decision.ending:
             raise _contrary(ended, decision.ending)
 
+    def _check_repeat_by_id(self, decision: DecisionById) -> None:
+        """`_check_repeat` for the newest half message with the id. Raises `Refusal`."""
+        halves = self._views.halves_with_id(decision.topic, decision.unique_key)
+        if not halves:
+            raise UnknownTransactionRefusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"no half message with id {decision.unique_key[:ID_CHARS_SHOWN]!r} was sent to topic {decision.topic!r}, or the log does "
+                "not have it any more",
+            )
+        endings = map(self._views.ending_of, halves)
+        ended = next((ended for ended in endings if ended is not None), None)
+        if ended is not decision.ending:
+            raise _contrary(ended, decision.ending)
+
+
+class _DecidedTogether:
+    """Tells once, when the last of several decisions has been stored, the worst of what became of them."""
+
+    def __init__(self, count: int, told: Callable[[PutStatus], None]) -> None:
+        self._open_count = count
+        self._worst = PutStatus.PUT_OK
+        self._told = told
+
+    def stored(self, status: PutStatus) -> None:
+        self._worst = max(self._worst, status, key=list(PutStatus).index)
+        self._open_count -= 1
+        if not self._open_count:
+            self._told(self._worst)
+
 
 def _check_same(decision: ProducerDecision, group: str, unique_key: str, queue_offset: int) -> None:
     """Raises `Refusal` when a decision names another group or another half message than the one at its place: after a power failure that
@@ -174,9 +240,15 @@ def _check_same(decision: ProducerDecision, group: str, unique_key: str, queue_o
         raise wrong("msgId and transactionId are those of another half message than the one at commitLogOffset")
 
 
+def _check_not_contrary(known: Transaction, wanted: Ending) -> None:
+    """Raises `Refusal` when another decision is on its way into the log."""
+    if known.ending not in (None, wanted):
+        raise _contrary(known.ending, wanted)
+
+
 def _contrary(ended: Ending | None, wanted: Ending) -> Refusal:
     if ended is None:
-        return wrong("the transaction has ended; how is not known any more")
+        return Refusal(ResponseCode.ILLEGAL_OPERATION, "the transaction has ended; how is not known any more")
     hint = "; RESUME_CHECK_HALF_MESSAGE brings it back" if ended is Ending.GIVEN_UP else ""
     return Refusal(
         ResponseCode.ILLEGAL_OPERATION, f"the transaction is {ended.value}, it cannot be {wanted.value} any more{hint}"

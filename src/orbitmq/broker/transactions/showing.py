@@ -110,6 +110,15 @@ class TransactionViews:
                 return ending
         return None
 
+    def halves_with_id(self, topic: str, unique_key: str) -> list[Record]:
+        """The half messages of a topic with that unique key, copies and those that were given up among them, newest first. They are looked
+        for among the last `OP_RECORDS_READ_MAX` with the key, of whichever topics."""
+        return sorted(self._halves(unique_key, topic), key=lambda one: one.physical_offset, reverse=True)
+
+    def ending_of(self, half: Record) -> Ending | None:
+        """How the transaction of a half message, or of one that was given up, ended; None when nothing says so (any more)."""
+        return self.ending(half.queue_offset) if half.topic == HALF_TOPIC else Ending.GIVEN_UP
+
     def _known_of(self, wanted: str) -> tuple[list[TransactionViewBody], Record | None]:
         """What is known of the transactions with an id, and the half message of the first."""
         named = self._named(wanted)
@@ -140,17 +149,12 @@ class TransactionViews:
 
     def _ended(self, message_id: str) -> tuple[TransactionViewBody, Record] | None:
         """The transaction with that id that ended last, and its half message."""
-        found = [
-            record
-            for topic in (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
-            for record in self._keyed(topic, message_id)
-            if _facts(record).unique_key == message_id
-        ]
+        found = self._halves(message_id)
         if not found:
             return None
         record = max(found, key=lambda one: one.physical_offset)
         facts = _facts(record)
-        ending = self.ending(facts.queue_offset) if record.topic == HALF_TOPIC else Ending.GIVEN_UP
+        ending = self.ending_of(record)
         view = TransactionViewBody(
             TransactionState.ENDED if ending is None else _STATES[ending],
             facts.topic,
@@ -163,6 +167,15 @@ class TransactionViews:
             record.total_size,
         )
         return view, record
+
+    def _halves(self, unique_key: str, topic: str | None = None) -> list[Record]:
+        """The half messages with that key, also those that were given up; of one topic, or of all."""
+        return [
+            record
+            for where in (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+            for record in self._keyed(where, unique_key)
+            if (facts := _facts(record)).unique_key == unique_key and topic in (None, facts.topic)
+        ]
 
     def _keyed(self, topic: str, key: str) -> Iterator[Record]:
         for position in self._store.query_by_key(topic, key, OP_RECORDS_READ_MAX, 0, _ANY_TIME_MS):

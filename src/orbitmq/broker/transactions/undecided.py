@@ -8,6 +8,7 @@ Rules of this file
 1. Pure: no input or output, no time. Records come once each and in log order, in recovery as in a running broker.
 2. RocketMQ knows of an end by op records alone. A half message that has ended without one is *unnamed*, until an op record names it.
 3. A copy of what has ended opens nothing: it is unnamed.
+4. By its id a transaction is found within its topic. Two with the same id are two: a client that sent one again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.broker.transactions.records import Ending, HalfFacts
-from orbitmq.limits.transactions import COPIES_REMEMBERED_MAX
+from orbitmq.limits.transactions import COPIES_REMEMBERED_MAX, SAME_ID_MAX
 
 NOWHERE: Final = -1
 """Log position of a copy that RocketMQ made another one of, of which the queue offset alone is known."""
@@ -59,7 +60,7 @@ class Transaction(msgspec.Struct, eq=False, gc=False):
 class Undecided:
     """The undecided transactions of one broker, oldest newest-copy first."""
 
-    __slots__ = ("_at", "_numbered", "_pending", "unnamed")
+    __slots__ = ("_at", "_numbered", "_pending", "_with_id", "unnamed")
 
     def __init__(self) -> None:
         self._pending: dict[int, Transaction] = {}
@@ -68,6 +69,8 @@ class Undecided:
         """By the log position of any copy."""
         self._numbered: dict[int, Transaction] = {}
         """By the queue offset of any copy."""
+        self._with_id: dict[tuple[str, str], tuple[Transaction, ...]] = {}
+        """By topic and unique key, at most `SAME_ID_MAX` of each."""
         self.unnamed: dict[int, Ending] = {}
         """Queue offset of half messages that have ended and are in no op record, with how."""
 
@@ -90,6 +93,10 @@ class Undecided:
     def newest_at(self, physical_offset: int) -> Transaction | None:
         """The undecided transaction whose newest copy lies there."""
         return self._pending.get(physical_offset)
+
+    def with_id(self, topic: str, unique_key: str) -> tuple[Transaction, ...]:
+        """The undecided transactions of a topic whose half messages have this unique key, at most `SAME_ID_MAX`."""
+        return self._with_id.get((topic, unique_key), ())
 
     def restore_unnamed(self, saved: Mapping[str, str]) -> None:
         """Take up what `unnamed` said when it was saved, as texts."""
@@ -126,6 +133,7 @@ class Undecided:
             if known.physical_offset != NOWHERE:
                 self._at[known.physical_offset] = opened
             self._numbered[known.queue_offset] = opened
+        self._find_by_id(opened)
         return opened
 
     def _replace(self, known: Transaction, facts: HalfFacts) -> None:
@@ -141,6 +149,7 @@ class Undecided:
         known.check_count = facts.check_count
         self._pending[new.physical_offset] = known
         self._at[new.physical_offset] = self._numbered[new.queue_offset] = known
+        self._find_by_id(known)
 
     def committed(self, half_position: int, unique_key: str | None) -> None:
         """A committed message that names the half message at that position. 0 is also what a message says that names none: there the ids
@@ -167,6 +176,19 @@ class Undecided:
         for place in known.places:  # older copies are named once more: that is how their end is looked up
             self.unnamed[place.queue_offset] = ending
             self._forget(place)
+        name = known.topic, known.unique_key
+        others = tuple(other for other in self._with_id.get(name, ()) if other is not known)
+        if others:
+            self._with_id[name] = others
+        else:
+            self._with_id.pop(name, None)
+
+    def _find_by_id(self, known: Transaction) -> None:
+        """Have it found by its id; again, if others of the same id have come between."""
+        name = known.topic, known.unique_key
+        same = self._with_id.get(name, ())
+        if known.unique_key and known not in same:
+            self._with_id[name] = (*same, known)[-SAME_ID_MAX:]
 
     def _forget(self, place: HalfPlace) -> None:
         self._at.pop(place.physical_offset, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.conftest import SMALL_STORE
+from tests.unit.broker.conftest import SMALL_STORE, Rig
 from tests.unit.broker.pop.conftest import PopRig
 from tests.worlds.grpc_calls import Caller
 
@@ -15,15 +15,22 @@ from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 
 
-class FrontRig(PopRig):
+class WithFront(Rig):
     """With the front end; `client` makes another one of its clients."""
 
     def open(self) -> None:
         super().open()
+        self.open_front()
+
+    def open_front(self) -> None:
         self.front = MessagingFront(self.broker.core, self.broker.rooms, MessagingSettings())
 
     def client(self, client_id: str = "client") -> Caller:
         return Caller(self.front, self.clock, self.broker.end_turn, client_id)
+
+
+class FrontRig(WithFront, PopRig):
+    """A broker that serves pops."""
 
 
 @pytest.fixture

@@ -85,6 +85,8 @@ def one_life(seed: int) -> None:
         pending = [known.place.physical_offset for known in undecided]
         assert pending == sorted(plain.newest.values())
         assert all(undecided.at(place.physical_offset) is known for known in undecided for place in known.places)
+        assert all(known in undecided.with_id(known.topic, known.unique_key) for known in undecided)
+        assert sum(map(len, undecided._with_id.values())) == len(pending)
         ended = {number for number, at in plain.offset_of.items() if at not in pending}
         assert undecided.unnamed.keys() == ended - plain.named
         assert progress.offset(0) <= op_offset
