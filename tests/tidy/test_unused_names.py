@@ -32,7 +32,7 @@ ALLOWED = {
     "streamReader": "Spark calls it",
     "streamWriter": "Spark calls it",
     **dict.fromkeys(("client_version", "session_token"), NEXT),
-    **dict.fromkeys(("GrpcListener", "MessagingFront", "admit_call", "may_consume", "delivered_message"), NEXT),
+    **dict.fromkeys(("GrpcListener", "MessagingFront", "delivered_message"), NEXT),
     **dict.fromkeys(("producer_settings", "consumer_settings", "group_of", "routed_queues", "endpoints_of"), NEXT),
 }
 

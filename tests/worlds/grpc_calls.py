@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.callers import authorization
+
+from orbitmq.access.users import User
 from orbitmq.broker.messaging.front import MessagingFront
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.grpc.call_error import CallError
@@ -14,14 +17,46 @@ from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
 from orbitmq.protocol.ids import pack_host
 
 
+class ListConnection:
+    """What calls come over. `pauses`: how often it is to wait; `closed`: why it was closed."""
+
+    def __init__(self, address: tuple[str, int] = ("10.0.0.9", 40_000)) -> None:
+        self.address = address
+        self.attachments: dict[str, object] = {}
+        self.received_ns = 0
+        self.pauses = 0
+        self.closed = ""
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+    def pause_requests(self) -> None:
+        self.pauses += 1
+
+    def resume_requests(self) -> None:
+        self.pauses -= 1
+
+
 class ListCall:
     """A call whose answers are a list. `error`: the status of gRPC that it ended with, None for OK."""
 
-    def __init__(self, rpc: Rpc, received_ns: int, *, client_id: str = "client", timeout_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        rpc: Rpc,
+        received_ns: int,
+        *,
+        client_id: str = "client",
+        timeout_ms: int | None = None,
+        signed: Mapping[bytes, bytes] | None = None,
+        connection: ListConnection | None = None,
+    ) -> None:
         fields = {b"x-mq-client-id": client_id.encode(), b"x-mq-client-version": b"5.2.0", b"x-mq-language": b"JAVA"}
+        fields |= signed or {}
         self.call = GrpcCall(RPCS[rpc], None if timeout_ms is None else timeout_ms * 1_000_000, fields)
         self.received_ns = received_ns
-        self.address = ("10.0.0.9", 40_000)
+        self.connection = connection or ListConnection()
+        self.connection.received_ns = received_ns
+        self.address = self.connection.address
         self.host = pack_host(*self.address)
         self.user = ""
         self.is_wanted = True
@@ -47,19 +82,33 @@ class ListCall:
 
 
 class Caller:
-    """One client of a front end. `end_turn` ends a loop turn of the broker."""
+    """One client of a front end. `end_turn` ends a loop turn of the broker. `user` signs its calls."""
 
     def __init__(
-        self, front: MessagingFront, clock: ManualClock, end_turn: Callable[[], None], client_id: str = "client"
+        self,
+        front: MessagingFront,
+        clock: ManualClock,
+        end_turn: Callable[[], None],
+        client_id: str = "client",
+        user: User | None = None,
     ) -> None:
         self.front = front
         self.client_id = client_id
+        self.signed = {} if user is None else authorization(user)
+        self.connection = ListConnection()
         self._clock = clock
         self._end_turn = end_turn
 
     def begin(self, rpc: Rpc, *, timeout_ms: int | None = None) -> ListCall:
         """A call of which nothing has been sent but its header fields."""
-        return ListCall(rpc, self._clock.monotonic_ns(), client_id=self.client_id, timeout_ms=timeout_ms)
+        return ListCall(
+            rpc,
+            self._clock.monotonic_ns(),
+            client_id=self.client_id,
+            timeout_ms=timeout_ms,
+            signed=self.signed,
+            connection=self.connection,
+        )
 
     def send(self, call: ListCall, message: Any) -> None:
         """One message of a call, in a turn of its own."""

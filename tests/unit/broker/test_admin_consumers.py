@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from orbitmq.broker.administration import consumers as admin_consumers
@@ -142,6 +144,24 @@ class TestConsumeDirectly:
         assert (command.fields["topicSysFlag"], command.fields["groupSysFlag"]) == ("0", "0")
         asked.reply(0, body=b'{"consumeResult":"CR_SUCCESS"}')
         assert b"CR_SUCCESS" in bytes(asked.answer.body)
+
+    def test_a_message_is_not_shown_to_a_client_whose_user_may_not_consume_it(self, asked, rig):
+        class Gate:
+            asked: ClassVar = []
+
+            def may_consume(self, *what):
+                self.asked.append(what)
+                return len(self.asked) > 1
+
+        rig.broker.rooms.administration.questions._gate = Gate()
+        rig.sent_ok("T")
+        message_id = encode_offset_id(rig.broker.core.facilities.store_host, rig.records("T")[0].physical_offset)
+        refused = self.consume(asked, message_id)
+        assert refused is not None
+        assert (refused.code, asked.clients[0].questions) == (ResponseCode.NO_PERMISSION, [])
+        assert rig.broker.rooms.administration.questions.open_count == 0
+        assert self.consume(asked, message_id) is None
+        assert Gate.asked == [("", asked.clients[0].address[0], "g", "T")] * 2
 
     @pytest.mark.parametrize("message_id", ["", "0", "FF", "7F00000100002A9F00000000000FFFFF", "z" * 32, "F" * 32])
     def test_a_message_that_is_not_there_is_not_asked_for(self, asked, rig, message_id):

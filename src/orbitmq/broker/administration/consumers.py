@@ -7,6 +7,7 @@ Rules of this file
 2. The questions that are open at a time are bounded, of one connection (see `Peer.request`) and of all.
 3. What a client answers is passed on as it is: code, remark and body are its own. Only the tables of 223, which come
    from several clients, are read.
+4. A message is shown to a client whose user may consume it now, whatever the user might when it joined the group.
 
 Source: RocketMQ remoting, consumer inspection and offset administration.
 """
@@ -14,9 +15,10 @@ Source: RocketMQ remoting, consumer inspection and offset administration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from orbitmq.access.gate import Gate
 from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, GroupMember
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.real_topics import topics_at
@@ -50,7 +52,9 @@ class ConsumerQuestions:
         clients: ClientRegistry,
         store: MessageStore,
         clock: Clock,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -72,6 +76,7 @@ class ConsumerQuestions:
         fields = dict(command.fields)
         fields["brokerName"] = self._settings.broker_name
         record = self._record(command.text("msgId"))
+        self._check_may_see(member, group_name, self.topics(command))
         topic = self._topics.get(command.text("topic"))
         group = self._groups.known(group_name)
         fields["topicSysFlag"] = str(0 if topic is None else topic.topic_sys_flag)
@@ -166,6 +171,15 @@ class ConsumerQuestions:
         if member is None:
             raise _offline(group, client_id)
         return member
+
+    def _check_may_see(self, member: GroupMember, group: str, topics: Iterable[str | None]) -> None:
+        """Raises `Refusal` where a member may not consume these topics."""
+        gate, address = self._gate, member.session.address[0]
+        if gate is not None and not all(gate.may_consume(member.user, address, group, topic) for topic in topics):
+            raise Refusal(
+                ResponseCode.NO_PERMISSION,
+                f"client {member.client_id!r} is not shown the message: its user may not consume that topic in group {group!r}",
+            )
 
     def _record(self, message_id: str) -> bytes:
         offset = _place_of(message_id)

@@ -45,7 +45,7 @@ class Administration(Room):
             settings, topics, groups, offsets, clients, store, statistics, clock, address=address
         )
         self.statistics = StatisticsProcessor(settings, statistics, clock)
-        self.questions = ConsumerQuestions(settings, topics, groups, clients, store, clock)
+        self.questions = ConsumerQuestions(settings, topics, groups, clients, store, clock, core.facilities.gate)
         self.upkeep = UpkeepProcessor(topics, offsets, store)
 
     def facts(self) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.access.gate import Denied
 from orbitmq.broker.message_types import WrongTypeRefusal
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
@@ -13,3 +14,8 @@ def refused_status(refusal: Refusal) -> Status:
     is_wrong_type = isinstance(refusal, WrongTypeRefusal)
     code = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE if is_wrong_type else code_of(refusal.code)
     return status_of(code, refusal.remark)
+
+
+def denied_status(denied: Denied) -> Status:
+    """What a caller is told who is not known, or may not do it: one code for both, whatever gate says no."""
+    return status_of(Code.UNAUTHORIZED, denied.remark)

@@ -4,7 +4,8 @@ Rules of this file
 1. Settings are always answered with a status and the merged settings, on the stream that brought them, and that stream is the way to the
    client from then on. They are sent again when the configuration of the client's group has changed.
 2. Wrong settings end the stream with a status of gRPC, which is what clients look at there.
-3. A heartbeat repeats what the settings said: who is a member of which group. Nothing in its request is believed but that it came.
+3. A heartbeat repeats what the settings said: who is a member of which group. Nothing in its request is believed but that it came, and its
+   group is compared, as a gate has judged by that name.
 4. Commands that nobody here knows are passed over: newer clients may send them.
 
 Source: RocketMQ gRPC, telemetry; heartbeat, termination, liveness.
@@ -37,6 +38,7 @@ from orbitmq.protocol.grpc.messages import (
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
+    Resource,
     Settings,
     SubscriptionEntry,
     TelemetryCommand,
@@ -169,8 +171,7 @@ class TelemetryCalls:
 
     def heartbeat(self, call: OpenCall, request: HeartbeatRequest) -> None:
         session = self._known(call)
-        if session.consumer is not None:
-            group_of(request.group)
+        _check_group(session, request.group)
         who = self._sessions.seen(session, call)
         self._register(session, [topic.name for topic in session.settings.publishing.topics], who)
         if session.consumer is not None and self._groups.known(session.group) is not session.told_group:
@@ -180,8 +181,7 @@ class TelemetryCalls:
 
     def terminate(self, call: OpenCall, request: NotifyClientTerminationRequest) -> None:
         session = self._known(call)
-        if session.consumer is not None:
-            group_of(request.group)
+        _check_group(session, request.group)
         session.close("the client stops")
         call.answer(NotifyClientTerminationResponse(status=OK).SerializeToString())
         call.end()
@@ -194,6 +194,15 @@ class TelemetryCalls:
                 "this client has sent no settings here, or was silent for too long: settings come over Telemetry",
             )
         return session
+
+
+def _check_group(session: Session, named: Resource) -> None:
+    """A consumer names its group: the caller's permission for that one was asked. Raises RpcError."""
+    if session.consumer is not None and group_of(named) != session.group:
+        raise RpcError(
+            Code.ILLEGAL_CONSUMER_GROUP,
+            f"the settings of this client are of group {session.group!r}, not {named.name!r}",
+        )
 
 
 def _wish(entry: SubscriptionEntry, now_ms: int) -> SubscriptionData:

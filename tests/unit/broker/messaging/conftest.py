@@ -10,6 +10,7 @@ from tests.unit.broker.conftest import SMALL_STORE, Rig
 from tests.unit.broker.pop.conftest import PopRig
 from tests.worlds.grpc_calls import Caller
 
+from orbitmq.access.users import User
 from orbitmq.broker.messaging.front import MessagingFront
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
@@ -25,8 +26,8 @@ class WithFront(Rig):
     def open_front(self) -> None:
         self.front = MessagingFront(self.broker.core, self.broker.rooms, MessagingSettings())
 
-    def client(self, client_id: str = "client") -> Caller:
-        return Caller(self.front, self.clock, self.broker.end_turn, client_id)
+    def client(self, client_id: str = "client", user: User | None = None) -> Caller:
+        return Caller(self.front, self.clock, self.broker.end_turn, client_id, user)
 
 
 class FrontRig(WithFront, PopRig):
