@@ -21,6 +21,11 @@ class Client:
         self._reader = reader
         self.writer = writer
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        states, inputs = h2.connection.ConnectionState, h2.connection.ConnectionInputs
+        machine = self.h2.state_machine
+        machine._transitions = machine._transitions | {  # h2 forgets calls under way at a GOAWAY, see RFC 9113, 6.8
+            (states.CLIENT_OPEN, inputs.RECV_GOAWAY): (None, states.CLIENT_OPEN)
+        }
         self.h2.initiate_connection()
         self.answers: dict[int, bytes] = {}
         self.heads: dict[int, dict[str, str]] = {}

@@ -272,6 +272,7 @@ class BrokerRole:
         failures = []
         self._plain.stop()
         await self.registrar.stop()
+        self.grpc.close_calls()
         try:
             self.broker.close()
         except OSError as error:

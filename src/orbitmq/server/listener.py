@@ -207,12 +207,7 @@ class Listener:
         Connections that still hold bytes after `grace_ms` are cut. The handler sees `peer_closed` for each and has
         its last `end_turn` here.
         """
-        self.stopping = True
-        if self._server is not None:
-            self._server.close()
-        self.turn.run()
-        while self.turn.request_queue:
-            self.turn.run()
+        self._stop_accepting()
         for peer in list(self.peers):
             peer.close(f"{self.name} stops")
         if self.peers:
@@ -229,6 +224,15 @@ class Listener:
             self.turn.run()
             self.turn.remove(self.handler.end_turn)
             self._server = None
+
+    def _stop_accepting(self) -> None:
+        """Take no connection any more, and handle what was read."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        self.turn.run()
+        while self.turn.request_queue:
+            self.turn.run()
 
     async def abort(self) -> None:
         """Stop as a process that is killed: every connection breaks, what was collected for it is lost."""

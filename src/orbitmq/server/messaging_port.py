@@ -60,6 +60,10 @@ class MessagingPort:
         else:
             self.address = self.listener.address
 
+    def close_calls(self) -> None:
+        """Before the broker closes: what waits here is answered."""
+        self.listener.close_calls()
+
     async def stop(self) -> None:
         await self.listener.stop()
 

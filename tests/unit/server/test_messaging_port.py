@@ -17,9 +17,12 @@ from tests.worlds.grpc_client import Client
 from orbitmq.errors import PortTakenError
 from orbitmq.protocol.grpc.messages import (
     Code,
+    Duration,
     Message,
+    MessageQueue,
     QueryRouteRequest,
     QueryRouteResponse,
+    ReceiveMessageRequest,
     Resource,
     SendMessageRequest,
     SendMessageResponse,
@@ -82,6 +85,29 @@ async def test_routes_lead_to_the_address_that_a_client_used_or_to_that_of_the_p
             assert answer.status.code == Code.OK
             assert [queue.broker.endpoints for queue in answer.message_queues] == [told, told]
         client.writer.close()
+
+
+async def test_calls_under_way_at_a_stop_are_answered_and_their_client_is_told_to_go(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        async with running(tmp_path / "data", "flushDiskType=SYNC_FLUSH") as process:
+            assert process.broker is not None
+            process.broker.broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1), {})
+            client = Client(*await asyncio.open_connection(*address_of(process)))
+            polling = ReceiveMessageRequest(
+                group=Resource(name="g"), message_queue=MessageQueue(topic=Resource(name="T")), batch_size=1,
+                invisible_duration=Duration(seconds=30), long_polling_timeout=Duration(seconds=20),
+            )  # fmt: skip
+            waits = client.call("ReceiveMessage", polling.SerializeToString())
+            sent = client.call("SendMessage", send("T", b"x"))
+            await client.ended(
+                client.call("QueryRoute", QueryRouteRequest(topic=Resource(name="T")).SerializeToString())
+            )
+        for call in (waits, sent):
+            assert await client.ended(call) == {"grpc-status": "0"}
+        answer = SendMessageResponse.FromString(client.answers[sent][5:])
+        assert answer.status.code == Code.OK
+        await client.closed()
+        assert "ConnectionTerminated" in client.others
 
 
 async def test_a_port_that_is_switched_off_is_not_opened(tmp_path: Path) -> None:

@@ -121,6 +121,11 @@ class Http2Connection:
         return len(self._streams)
 
     @property
+    def is_going_away(self) -> bool:
+        """The client was told to begin no more requests here."""
+        return self._going_away_after is not None
+
+    @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of requests that the server was given and has not acknowledged."""
         return self._limits.connection_window_bytes - self._receive_window - self._acknowledged_bytes

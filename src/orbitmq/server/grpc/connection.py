@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
 from orbitmq.server.accepted_connection import AcceptedConnection
@@ -56,6 +57,19 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         if self._unanswered:
             self._unanswered -= 1
             self._listener.traffic.unanswered -= 1
+        self._listener.call_ended()
+        self._collected(0)
+
+    # --- asked by the port --------------------------------------------------------------------------------------------
+
+    def wind_down(self) -> None:
+        """Have the client begin no more calls here, and end its streams as if it had said everything."""
+        if self.ending:
+            return
+        self.http2.go_away(ErrorCode.NO_ERROR)
+        for call in list(self._connection.calls.values()):
+            if call.call.row.shape is Shape.BIDIRECTIONAL:
+                self._take(CallMessage(call, None))
         self._collected(0)
 
     # --- what the connection asks -------------------------------------------------------------------------------------
@@ -96,7 +110,7 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         return request
 
     def _end(self, event: ConnectionEvent) -> None:
-        if self.http2.failure is None:
+        if self.http2.failure is None and not self.http2.is_going_away:
             self.http2.go_away(ErrorCode.NO_ERROR)
         super()._end(event)
 

@@ -6,11 +6,14 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
 
 from orbitmq.clock import Clock
+from orbitmq.limits.server import STOP_GRACE_MS
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
@@ -33,6 +36,10 @@ class CallHandler(Protocol):
 
     def over(self, call: OpenCall) -> None:
         """No message comes any more of a stream, or the call was cancelled (`is_wanted`). Called at most twice."""
+        ...
+
+    def close(self) -> None:
+        """The server stops, before it saves its tables: answer what waits, keep nothing for anybody. Calls may still come."""
         ...
 
 
@@ -60,10 +67,39 @@ class GrpcListener(Listener):
         it takes protobuf, which a process without clients of gRPC is spared."""
         super().__init__(name, broker, turn, wakeups, clock, limits, traffic=traffic, room=room, rules=rules)
         self._make_calls = make_calls
+        self._all_answered: asyncio.Event = asyncio.Event()
 
     @cached_property
     def calls(self) -> CallHandler:
         return self._make_calls()
+
+    def close_calls(self) -> None:
+        """What carries calls out stops, if it was made: what waits is answered, and what was popped for nobody is released."""
+        if "calls" in vars(self):
+            self.calls.close()
+
+    async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
+        """As `Listener.stop`. Clients are told to begin no more calls here (GOAWAY), streams end, and calls under way have half of the
+        grace for their answers before their connections close."""
+        self._stop_accepting()
+        for connection in list(self.peers):
+            if isinstance(connection, GrpcConnection):
+                connection.wind_down()
+        self.turn.run()
+        if self.traffic.unanswered:
+            self._all_answered.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_answered.wait(), grace_ms / 2_000)
+        await super().stop(grace_ms // 2)
+
+    def call_ended(self) -> None:
+        """Said by connections: `traffic.unanswered` is less."""
+        if self.stopping and not self.traffic.unanswered:
+            self._all_answered.set()
+
+    def dismiss(self, peer: AcceptedConnection[Any]) -> None:
+        super().dismiss(peer)
+        self.call_ended()
 
     def _connected(self) -> AcceptedConnection[Any]:
         return GrpcConnection(self)

@@ -81,6 +81,12 @@ class Calls:
         self._see("over", b"wanted" if call.is_wanted else b"")
         call.end()
 
+    def close(self) -> None:
+        self._see("close", b"")
+        for call in self.held:
+            call.answer(b"closed")
+            call.end()
+
     def _see(self, what: str, message: bytes) -> None:
         self.seen.append((what, message[:20]))
         self.changed.set()
@@ -299,10 +305,46 @@ async def test_a_stop_tells_the_client_to_go_elsewhere() -> None:
         await it.client.ended(it.client.call("QueryRoute", b"once"))
         it.client.call("ReceiveMessage", b"hold")
         await it.calls.until(lambda: bool(it.calls.held))
-        await it.listener.stop(grace_ms=1_000)
+        await it.listener.stop(grace_ms=100)
         await it.client.closed()
-        assert "ConnectionTerminated" in it.client.others
-        assert it.calls.seen[-1] == ("over", b"")
+        assert it.client.others.count("ConnectionTerminated") == 1
+        assert it.calls.seen[-1] == ("over", b""), "it got no answer in time"
+
+
+async def test_calls_under_way_are_answered_after_the_client_was_told_of_the_stop() -> None:
+    async with port() as it:
+        client, calls = it.client, it.calls
+        told, late = client.begin("Telemetry"), client.call("SendMessage", b"hold")
+        client.send(told, with_prefix(b"hello"))
+        await calls.until(lambda: len(calls.seen) == 2)
+        stop = asyncio.create_task(it.listener.stop(grace_ms=60_000))
+        assert await client.ended(told) == {"grpc-status": "0"}, "streams end as if their client had closed them"
+        await client.until(lambda: "ConnectionTerminated" in client.others)
+        passed_over = client.call("QueryRoute", b"too late")
+        await asyncio.sleep(0)
+        calls.held[0].answer(b"stored")
+        calls.held[0].end()
+        assert await client.ended(late) == {"grpc-status": "0"}
+        assert client.answers[late] == with_prefix(b"stored")
+        await client.closed()
+        await stop
+        assert passed_over not in client.heads
+        assert {what for what, _ in calls.seen} == {"Telemetry", "SendMessage", "over"}
+
+
+async def test_what_waits_is_answered_when_calls_are_closed_and_nothing_is_made_for_that() -> None:
+    async with port() as it:
+        held = it.client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: bool(it.calls.held))
+        it.listener.close_calls()
+        assert await it.client.ended(held) == {"grpc-status": "0"}
+        assert it.client.answers[held] == with_prefix(b"closed")
+    loop, made = asyncio.get_running_loop(), []
+    unused = GrpcListener("grpc", Broker(), lambda: made.append(1) or Calls(), Turn(loop), Wakeups(loop), SystemClock())
+    await unused.start("127.0.0.1", 0)
+    unused.close_calls()
+    await unused.stop(grace_ms=1_000)
+    assert not made
 
 
 async def test_tls_and_plain_clients_come_to_one_port(tmp_path: Path) -> None:
