@@ -445,6 +445,9 @@ class TestChecks:
         class OnlyHer:
             """A gate that lets everything through but questions to others."""
 
+            def admit_call(self, call: ListCall, needs: object) -> str:
+                return call.user
+
             def may_publish(self, user: str, address: str, topic: str) -> bool:
                 return user == "her"
 
