@@ -115,8 +115,15 @@ REQUEST_MODES_MAX: Final = 200_000
 ROUTES_KEPT_MAX: Final = 10_000
 """Topics whose queues on all brokers are remembered; the oldest goes."""
 
-ROUTE_LIFE_NS: Final = 30_000_000_000
-"""How long they are; RocketMQ's brokers ask as often."""
+ROUTES_ASKED_MAX: Final = 1_000
+"""Topics that name servers are being asked for at a time: what they answer in a tenth of a second. Whoever asks for another one is told
+what is known here."""
+
+ROUTE_FRESH_NS: Final = 20_000_000_000
+"""Age from which what a name server said is asked for again, beside the answer, as RocketMQ's proxy does; its brokers do so every 30 s."""
+
+ROUTE_LIFE_NS: Final = 300_000_000_000
+"""Age from which it is asked for again before the answer, as in RocketMQ's proxy."""
 
 # --- idempotent sends ----------------------------------------------------------------------------------------------
 ONCE_SCOPE_BYTES_MAX: Final = 255

@@ -130,6 +130,9 @@ REGISTRATION_PERIOD_MS_MAX: Final = 60_000
 REGISTRATION_RETRY_FIRST_MS: Final = 500
 """Pause after a failed registration; it doubles up to OUTBOUND_PAUSE_LAST_MS."""
 
+ENDPOINT_TIMEOUT_MS: Final = 1_000
+"""Time for a look at, or a change of, the entry that says where a broker serves gRPC; it is tried again with the next registration."""
+
 UNREGISTER_TIMEOUT_MS: Final = 1_000
 """Time for the farewell at an orderly stop; a name server notices a closed connection anyhow."""
 

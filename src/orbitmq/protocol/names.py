@@ -67,6 +67,11 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
+GRPC_ENDPOINTS_NAMESPACE: Final = "ORBITMQ_GRPC"
+"""Key-value table of name servers: broker name -> `host:port` where it serves gRPC."""
+NO_GRPC_ENDPOINT: Final = "none"
+"""The same of a broker that serves none."""
+
 SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
     {
         AUTO_CREATE_TOPIC,

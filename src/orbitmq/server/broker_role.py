@@ -25,6 +25,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.server import REGISTRATION_WAIT_MS
 from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.names import NO_GRPC_ENDPOINT
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
@@ -158,7 +159,7 @@ class BrokerRole:
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
-            self.broker.rooms.assignment.queues.ask = self.registrar.ask_route
+            self.broker.rooms.assignment.routes.ask_at(self.registrar)
         tools = self.broker.rooms.administration
         tools.topics.after_registration = self.registrar.when_told
         tools.broker.level_offsets = self.release.first_pending_by_level
@@ -263,9 +264,16 @@ class BrokerRole:
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         await self.grpc.start()
+        self.registrar.grpc_endpoint.text = self._grpc_endpoint()
         self.release.report_future(self._longest_level_ms)
         self.derived.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
+
+    def _grpc_endpoint(self) -> str:
+        """Where other brokers send clients of gRPC."""
+        if self.grpc.address is None:
+            return NO_GRPC_ENDPOINT
+        return endpoint(self.identity.address.rpartition(":")[0].strip("[]"), self.grpc.address[1])
 
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""

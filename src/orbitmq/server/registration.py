@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -36,7 +36,9 @@ from orbitmq.limits.server import (
     ROUTE_TIMEOUT_MS,
     UNREGISTER_TIMEOUT_MS,
 )
+from orbitmq.protocol.names import GRPC_ENDPOINTS_NAMESPACE
 from orbitmq.protocol.remoting.bodies import (
+    ClusterInfo,
     DataVersion,
     KVTable,
     RegisterBrokerBody,
@@ -46,10 +48,12 @@ from orbitmq.protocol.remoting.bodies import (
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.server.outbound import PLAIN, Calling, Outbound
+from orbitmq.server.published_endpoint import PublishedEndpoint
 from orbitmq.server.turn import Wakeups
 
 _log = logging.getLogger(__name__)
 
+_Answer = TypeVar("_Answer")
 
 PERIODIC: Final = "broker: periodic registration"
 RETRY: Final = "broker: registration retry"
@@ -113,6 +117,7 @@ class Registrar:
     ) -> None:
         """`name_servers` are `host:port` texts; ValueError when one is not."""
         self.identity = identity
+        self.grpc_endpoint: Final = PublishedEndpoint(identity.name)
         self._topics = topics
         self._wakeups = wakeups
         self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
@@ -168,23 +173,52 @@ class Registrar:
         waiting.add_done_callback(lambda _: done())
 
     def ask_route(self, topic: str, took: Callable[[TopicRouteData | None], None]) -> None:
-        """Ask one name server after the other where a topic is; `took` gets the first answer, None when there is none or no such topic."""
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._ask_route(topic, took), name="route")
+        """Ask one name server after the other where a topic is; `took` gets the first answer, a route without queues when there is no such
+        topic; None when none of them answers."""
+
+        async def ask(server: Outbound) -> TopicRouteData:
+            answer = await server.call(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), ROUTE_TIMEOUT_MS)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return TopicRouteData()
+            return TopicRouteData.decode(_body(server, answer))
+
+        self._ask_in_turn(f"where topic {topic} is", ask, took)
+
+    def ask_brokers(self, took: Callable[[Mapping[str, str] | None], None]) -> None:
+        """In the same way ask which brokers are registered, and where each says that it serves gRPC; an empty text for those that say
+        nothing."""
+
+        async def ask(server: Outbound) -> Mapping[str, str]:
+            table = request(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": GRPC_ENDPOINTS_NAMESPACE})
+            answer = await server.call(table, ROUTE_TIMEOUT_MS)
+            said = {} if answer.code == ResponseCode.QUERY_NOT_FOUND else KVTable.decode(_body(server, answer)).table
+            answer = await server.call(request(RequestCode.GET_BROKER_CLUSTER_INFO), ROUTE_TIMEOUT_MS)
+            brokers = ClusterInfo.decode(_body(server, answer)).broker_addr_table
+            return {name: said.get(name, "") for name in brokers}
+
+        self._ask_in_turn("which brokers serve gRPC", ask, took)
+
+    def _ask_in_turn(
+        self, what: str, ask: Callable[[Outbound], Awaitable[_Answer]], took: Callable[[_Answer | None], None]
+    ) -> None:
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(
+            self._first_answer(what, ask, took), name=what
+        )
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _ask_route(self, topic: str, took: Callable[[TopicRouteData | None], None]) -> None:
-        question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    async def _first_answer(
+        self, what: str, ask: Callable[[Outbound], Awaitable[_Answer]], took: Callable[[_Answer | None], None]
+    ) -> None:
+        found: _Answer | None = None
         for server in self._servers:
             try:
-                answer = await server.outbound.call(question, ROUTE_TIMEOUT_MS)
-                found = TopicRouteData.decode(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else None
+                found = await ask(server.outbound)
             except OrbitError as error:
-                _log.info("name server %s did not say where topic %s is: %s", server.outbound.address, topic, error)
-                continue
-            took(found)
-            return
-        took(None)
+                _log.info("name server %s did not say %s: %s", server.outbound.address, what, error)
+            else:
+                break
+        took(found)
 
     def register_all(self) -> None:
         """Send the whole table to every name server now."""
@@ -244,6 +278,8 @@ class Registrar:
                     self._failed(server, error)
                     return
                 self._succeeded(server, answer)
+                if whole:
+                    await self.grpc_endpoint.renew(server.outbound)
         finally:
             server.task = None
 
@@ -287,6 +323,7 @@ class Registrar:
             "brokerId": str(who.broker_id),
         }
         if server.outbound.connected:
+            await self.grpc_endpoint.withdraw(server.outbound)
             try:
                 await server.outbound.call(request(RequestCode.UNREGISTER_BROKER, fields), UNREGISTER_TIMEOUT_MS)
             except ClientError as error:
@@ -326,3 +363,10 @@ class Registrar:
     def _period(self) -> None:
         self.register_all()
         self._plan_next_period()
+
+
+def _body(server: Outbound, answer: Command) -> bytes:
+    """Raises RemoteError for an answer that is none."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteError(answer.code, answer.remark or "", address=server.address)
+    return bytes(answer.body)

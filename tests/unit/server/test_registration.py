@@ -306,7 +306,7 @@ async def test_a_route_is_asked_of_the_first_name_server_that_answers() -> None:
         assert route is not None
         assert [(data.broker_name, data.read_queue_nums) for data in route.queue_datas] == [("broker-a", 4)]
         registrar.ask_route("unknown", found.put_nowait)
-        assert await asyncio.wait_for(found.get(), 30) is None
+        assert await asyncio.wait_for(found.get(), 30) == TopicRouteData()
         await registrar.stop()
 
 

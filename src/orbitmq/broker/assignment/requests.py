@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.broker.assignment.modes import FILE, RequestModeTable
-from orbitmq.broker.assignment.routes import Queues, ReadableQueues
+from orbitmq.broker.assignment.routes import Queues, TopicRoutes
 from orbitmq.broker.assignment.shares import ALLOCATIONS, pop_share, pull_share
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
@@ -40,7 +40,7 @@ logger = logging.getLogger("orbitmq.broker")
 class AssignmentRequests(Room):
     def __init__(self, core: BrokerCore) -> None:
         """Loads the modes. Raises `StoreDamagedError` for an unusable file."""
-        self.queues: Final = ReadableQueues(core)
+        self.routes: Final = TopicRoutes(core)
         self._core = core
         self._modes = RequestModeTable(core.settings, core.facilities.tables(FILE), core.clock)
         self._modes.load()
@@ -64,7 +64,7 @@ class AssignmentRequests(Room):
             answer.body = QueryAssignmentResponse(self._assigned(asked, queues)).encode()
             peer.send(answer)
 
-        self.queues.find(asked.topic, took)
+        self.routes.readable(asked.topic, took)
         return None
 
     def _assigned(self, asked: QueryAssignmentRequest, queues: Queues | None) -> list[MessageQueueAssignment] | None:

@@ -61,7 +61,7 @@ class MessagingFront:
         self._served: Final[Mapping[Rpc, ServedCall]] = {
             **SendCalls(core, rooms.sends, settings).calls(),
             **TelemetryCalls(core, self.sessions, settings).calls(),
-            **RouteCalls(core, port).calls(),
+            **RouteCalls(core, rooms.assignment.routes, port).calls(),
             **ReceiveCalls(core, rooms.pops, self.sessions, forwarding, settings).calls(),
             **SettlingCalls(core, rooms.pops, forwarding, settings).calls(),
             **({} if rooms.transactions is None else TransactionCalls(rooms.transactions.endings).calls()),

@@ -1,17 +1,20 @@
 """QueryRoute and QueryAssignment: where the queues of a topic are, and which of them a consumer pops.
 
 Rules of this file
-1. A client is sent to the address that it used, for that one it can reach.
+1. A broker that is alone sends its clients back to the address that they used, which they can reach. Where there are several, each is
+   named by the address that it publishes, this one too: clients ask any of them, and tell it the address of the one they began with.
 2. A topic that is unknown is answered TOPIC_NOT_FOUND. None is made because somebody asked for it.
+3. What a topic takes is known of those that are here. Of others every type is told that all clients know: their broker decides.
 
 Source: RocketMQ gRPC, QueryRoute, QueryAssignment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
+from orbitmq.broker.assignment.routes import TopicBroker, TopicRoute, TopicRoutes
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import taken_type
 from orbitmq.broker.messaging.served_calls import ServedCall
@@ -29,19 +32,29 @@ from orbitmq.protocol.grpc.messages import (
 )
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.resource_names import group_of, topic_of
-from orbitmq.protocol.grpc.routes import BrokerQueues, accepted_types, assignments, endpoints_of, routed_queues
+from orbitmq.protocol.grpc.routes import (
+    BrokerQueues,
+    accepted_types,
+    assignments,
+    endpoints_at,
+    endpoints_of,
+    routed_queues,
+)
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.ids import unpack_host
-from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.protocol.message_types import MessageType
+
+Answer = QueryRouteResponse | QueryAssignmentResponse
 
 
 class RouteCalls:
-    def __init__(self, core: BrokerCore, port: int) -> None:
+    def __init__(self, core: BrokerCore, routes: TopicRoutes, port: int) -> None:
         """`port`: where this broker listens for gRPC."""
         self._topics = core.topics
         self._groups = core.groups
-        self._settings = core.settings
+        self._routes = routes
+        self._port = port
         self._own_endpoints = endpoints_of(unpack_host(core.facilities.store_host)[0], port)
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
@@ -51,46 +64,67 @@ class RouteCalls:
         }
 
     def route(self, call: OpenCall, request: QueryRouteRequest) -> None:
-        config = self._topic(request.topic)
-        queues = routed_queues(
-            request.topic, self._brokers(config, request.endpoints), accepted_types(taken_type(config.attributes))
-        )
-        answer = QueryRouteResponse(status=status_of(Code.OK), message_queues=queues)
-        call.answer(answer.SerializeToString())
-        call.end()
+        """Raises RpcError."""
+        topic = request.topic.name
+
+        def found(brokers: list[BrokerQueues]) -> Answer:
+            if not brokers:
+                return QueryRouteResponse(status=status_of(Code.TOPIC_NOT_FOUND, _unknown(topic)))
+            config = self._topics.get(topic)
+            types = accepted_types(MessageType.MIXED if config is None else taken_type(config.attributes))
+            queues = routed_queues(request.topic, brokers, types)
+            return QueryRouteResponse(status=status_of(Code.OK), message_queues=queues)
+
+        self._answer(call, request.topic, request.endpoints, found)
 
     def assignment(self, call: OpenCall, request: QueryAssignmentRequest) -> None:
-        config = self._topic(request.topic)
-        group = self._groups.known(group_of(request.group))
-        found = assignments(
-            request.topic,
-            self._brokers(config, request.endpoints),
-            is_orderly=group is not None and group.consume_message_orderly,
-        )
-        if not found:
-            raise RpcError(Code.FORBIDDEN, f"topic {config.topic_name!r} has no queue that can be read")
-        answer = QueryAssignmentResponse(status=status_of(Code.OK), assignments=found)
-        call.answer(answer.SerializeToString())
-        call.end()
+        """Raises RpcError."""
+        topic, group = request.topic.name, self._groups.known(group_of(request.group))
 
-    def _topic(self, resource: Resource) -> TopicConfig:
-        name = topic_of(resource)
+        def found(brokers: list[BrokerQueues]) -> Answer:
+            if not brokers:
+                return QueryAssignmentResponse(status=status_of(Code.TOPIC_NOT_FOUND, _unknown(topic)))
+            is_orderly = group is not None and group.consume_message_orderly
+            assigned = assignments(request.topic, brokers, is_orderly=is_orderly)
+            if not assigned:
+                text = f"topic {topic!r} has no queue that can be read"
+                return QueryAssignmentResponse(status=status_of(Code.FORBIDDEN, text))
+            return QueryAssignmentResponse(status=status_of(Code.OK), assignments=assigned)
+
+        self._answer(call, request.topic, request.endpoints, found)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, call: OpenCall, resource: Resource, asked_at: Endpoints, found: Callable[[list[BrokerQueues]], Answer]
+    ) -> None:
+        """Answer with what `found` makes of the brokers of the topic. Raises RpcError."""
+        topic = topic_of(resource)
         if resource.ByteSize() > RESOURCE_BYTES_MAX:
             raise RpcError(
                 Code.ILLEGAL_TOPIC, f"the topic takes more than {RESOURCE_BYTES_MAX} bytes with its namespace"
             )
-        config = self._topics.get(name)
-        if config is None:
-            raise RpcError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist: create it first")
-        return config
-
-    def _brokers(self, config: TopicConfig, asked_at: Endpoints) -> list[BrokerQueues]:
         if asked_at.ByteSize() > ENDPOINTS_BYTES_MAX:
             raise RpcError(Code.ILLEGAL_ACCESS_POINT, f"the endpoints take more than {ENDPOINTS_BYTES_MAX} bytes")
-        broker = Broker(
-            name=self._settings.broker_name,
-            id=0,
-            endpoints=asked_at if asked_at.addresses else self._own_endpoints,
-        )
-        perm = config.perm & self._settings.broker_permission
-        return [BrokerQueues(broker, config.read_queue_nums, config.write_queue_nums, perm)]
+
+        def took(route: TopicRoute) -> None:
+            if not call.is_wanted:
+                return
+            own = asked_at if route.is_alone and asked_at.addresses else self._own_endpoints
+            call.answer(found(list(_named(route.brokers, own))).SerializeToString())
+            call.end()
+
+        self._routes.route(topic, self._port, took)
+
+
+def _named(brokers: Iterable[TopicBroker], own_endpoints: Endpoints) -> Iterator[BrokerQueues]:
+    """Brokers as clients are told of them; without those that published what is no address."""
+    for broker in brokers:
+        endpoints = endpoints_at(broker.endpoint) if broker.endpoint else own_endpoints
+        if endpoints is not None:
+            named = Broker(name=broker.name, id=0, endpoints=endpoints)
+            yield BrokerQueues(named, broker.read_count, broker.write_count, broker.perm)
+
+
+def _unknown(topic: str) -> str:
+    return f"topic {topic!r} does not exist: create it first"

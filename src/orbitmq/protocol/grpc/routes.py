@@ -14,6 +14,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX
 from orbitmq.protocol.grpc import messages
 from orbitmq.protocol.grpc.messages import (
     Address,
@@ -83,6 +84,16 @@ def endpoints_of(host: str, port: int) -> Endpoints:
     else:
         scheme = AddressScheme.IPv4 if version == 4 else AddressScheme.IPv6
     return Endpoints(scheme=scheme, addresses=[Address(host=host, port=port)])
+
+
+def endpoints_at(text: str) -> Endpoints | None:
+    """The same of `host:port`, an IPv6 address in brackets; None for a text that is none, or is too long."""
+    host, _, port = text.rpartition(":")
+    if len(text) > ENDPOINTS_BYTES_MAX or not host or not (port.isascii() and port.isdigit()):
+        return None
+    if not 0 < int(port) < 65_536:
+        return None
+    return endpoints_of(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def _permissions(read_count: int, write_count: int, perm: int) -> list[Permission]:
