@@ -83,6 +83,7 @@ class EmbeddedServer:
         self._given = data
         self._given_settings = {**SETTINGS, **settings}
         self._ports = (0, 0)
+        self._grpc: tuple[str, int] | None = None
         self.files = EmbeddedFiles(clock)
         self._data: Path | None = None
         self._process: ServerProcess | None = None
@@ -122,6 +123,7 @@ class EmbeddedServer:
         assert process.nameserver is not None
         assert process.broker is not None
         self._ports = (process.nameserver.listener.address[1], process.broker.port)
+        self._grpc = process.broker.grpc.address
         self._process = process
         try:
             await self.come_to_rest()
@@ -132,9 +134,12 @@ class EmbeddedServer:
 
     def _settings(self) -> ServerSettings:
         name_port, broker_port = self._ports
+        settings = self._given_settings
+        if self._grpc is not None:
+            settings = {**settings, "grpcServerPort": str(self._grpc[1])}
         return load_settings(
             roles=[Role.NAMESERVER, Role.BROKER],
-            flags=[f"{key}={value}" for key, value in self._given_settings.items()],
+            flags=[f"{key}={value}" for key, value in settings.items()],
             overrides=Overrides(data=self._data, host=HOST, nameserver_port=name_port, broker_port=broker_port),
         )
 
@@ -196,6 +201,15 @@ class EmbeddedServer:
         """The name server, as clients want it."""
         self._running()
         return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def grpc_address(self) -> str:
+        """The port for clients of RocketMQ 5. OrbitError where the settings open none."""
+        self._running()
+        if self._grpc is None:
+            raise OrbitError("the embedded broker serves no gRPC", remedy="start it without grpcEnable=false")
+        host, port = self._grpc
+        return f"{host}:{port}"
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -368,6 +382,11 @@ class InProcess:
     def address(self) -> str:
         """`host:port` of the name server, for clients in this process or any other. Restarts keep it."""
         return self._server.address
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` for the gRPC clients of RocketMQ 5, whose messages go by this broker's clock as well. Restarts keep it."""
+        return self._server.grpc_address
 
     @property
     def data(self) -> Path:

@@ -11,11 +11,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.worlds.grpc_client import Client as GrpcClient
 
 import orbitmq
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, OrbitError, SendFailedError
+from orbitmq.protocol.grpc.delivered_messages import timestamp_of
+from orbitmq.protocol.grpc.messages import (
+    Message,
+    MessageType,
+    Resource,
+    SendMessageRequest,
+    SystemProperties,
+)
 from orbitmq.testing import EmbeddedBroker, EmbeddedTimeoutError
+from orbitmq.testing.clock import as_ms
 from orbitmq.testing.consumed import left_to_do
 
 START = datetime(2030, 5, 17, 8, 30, tzinfo=UTC)
@@ -337,6 +347,32 @@ async def test_a_topic_that_does_not_exist_holds_nothing(broker: EmbeddedBroker)
     assert await broker.pending() == []
 
 
+# --- gRPC -------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_client_of_rocketmq_5_sends_goes_by_the_virtual_clock(broker: EmbeddedBroker) -> None:
+    async with broker.connect() as mq:
+        await mq.admin.create_topic("Orders", attributes={"message.type": "DELAY"})
+    at = timestamp_of(as_ms(START + 365 * DAY))
+    system = SystemProperties(message_id="one", message_type=MessageType.DELAY, delivery_timestamp=at)
+    request = SendMessageRequest(messages=[Message(topic=Resource(name="Orders"), body=b"x", system_properties=system)])
+    host, _, port = broker.grpc_address.partition(":")
+    client = GrpcClient(*await asyncio.open_connection(host, int(port)))
+    sent = client.call("SendMessage", request.SerializeToString())
+    assert await client.ended(sent) == {"grpc-status": "0"}
+    client.writer.close()
+    await broker.advance(364 * DAY)
+    assert await bodies(broker, "Orders") == []
+    await broker.advance(DAY)
+    assert [stored_at(message) for message in await broker.messages("Orders")] == [START + 365 * DAY]
+
+
+async def test_without_the_port_there_is_no_address() -> None:
+    async with EmbeddedBroker(settings={"grpcEnable": "false"}) as broker:
+        with pytest.raises(OrbitError, match="serves no gRPC"):
+            _ = broker.grpc_address
+
+
 # --- restarts and crashes ---------------------------------------------------------------------------------------------
 
 
@@ -348,9 +384,9 @@ async def test_what_was_acknowledged_outlives_the_end_and_what_fell_due_meanwhil
         await mq.send("orders", b"kept")
         await mq.send("orders", b"due meanwhile", delay_level=LEVEL_30M)
         await mq.send("orders", b"due later", delay_level=LEVEL_2H)
-        address = broker.address
+        addresses = broker.address, broker.grpc_address
         await getattr(broker, way)(down=HOUR)
-        assert broker.address == address
+        assert (broker.address, broker.grpc_address) == addresses
         assert await bodies(broker, "orders") == [b"kept", b"due meanwhile"]
         assert stored_at((await broker.messages("orders"))[1]) == START + HOUR, "it was down at the due time"
         await mq.send("orders", b"after")
@@ -483,7 +519,7 @@ async def test_both_flush_modes_come_to_rest(mode: str) -> None:
 
 async def test_outside_its_block_there_is_no_broker() -> None:
     broker = EmbeddedBroker()
-    for use in (lambda: broker.address, lambda: broker.data, broker.connect):
+    for use in (lambda: broker.address, lambda: broker.grpc_address, lambda: broker.data, broker.connect):
         with pytest.raises(OrbitError, match="not running"):
             use()
     with pytest.raises(OrbitError, match="not running"):
