@@ -33,7 +33,7 @@ class Client:
         self.others: list[str] = []
         self.is_closed = False
 
-    def begin(self, rpc: str) -> int:
+    def begin(self, rpc: str, client_id: str = "one") -> int:
         stream_id = int(self.h2.get_next_available_stream_id())
         path = rpc if rpc.startswith("/") else SERVICE + rpc
         fields = [
@@ -43,7 +43,7 @@ class Client:
             (":authority", "localhost"),
             ("te", "trailers"),
         ]
-        self.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc"), ("x-mq-client-id", "one")])
+        self.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc"), ("x-mq-client-id", client_id)])
         self.write()
         return stream_id
 
