@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import h2.config
 import h2.connection
@@ -33,17 +33,19 @@ class Client:
         self.others: list[str] = []
         self.is_closed = False
 
-    def begin(self, rpc: str, client_id: str = "one") -> int:
+    def begin(self, rpc: str, fields: Mapping[bytes, bytes] | None = None, *, client_id: str = "one") -> int:
+        """A call with these header fields beside those that every call has."""
         stream_id = int(self.h2.get_next_available_stream_id())
         path = rpc if rpc.startswith("/") else SERVICE + rpc
-        fields = [
+        usual = [
             (":method", "POST"),
             (":scheme", "http"),
             (":path", path),
             (":authority", "localhost"),
             ("te", "trailers"),
         ]
-        self.h2.send_headers(stream_id, [*fields, ("content-type", "application/grpc"), ("x-mq-client-id", client_id)])
+        usual += [("content-type", "application/grpc"), ("x-mq-client-id", client_id)]
+        self.h2.send_headers(stream_id, [*usual, *(fields or {}).items()])
         self.write()
         return stream_id
 
@@ -51,8 +53,8 @@ class Client:
         self.h2.send_data(stream_id, data, end_stream=end)
         self.write()
 
-    def call(self, rpc: str, message: bytes) -> int:
-        stream_id = self.begin(rpc)
+    def call(self, rpc: str, message: bytes, fields: Mapping[bytes, bytes] | None = None) -> int:
+        stream_id = self.begin(rpc, fields)
         self.send(stream_id, with_prefix(message), end=True)
         return stream_id
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from orbitmq.access.gate import Denied, Gate
 from orbitmq.access.needed import Needed
@@ -71,10 +71,8 @@ class MessagingFront:
 
     def message(self, call: OpenCall, message: bytes) -> None:
         rpc = call.call.row.rpc
-        served = self._served.get(rpc)
+        served = self._served.get(rpc, _UNSERVED)
         try:
-            if served is None:
-                raise RpcError(Code.NOT_IMPLEMENTED, f"this broker does not serve {rpc}")
             request = served.read(message) if self._gate is None else _admitted(self._gate, call, served, message)
             if not call.call.client_id:
                 raise RpcError(Code.CLIENT_ID_REQUIRED, "the call has no x-mq-client-id")
@@ -127,8 +125,8 @@ class MessagingFront:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _forget(self, call: OpenCall) -> None:
-        served = self._served.get(call.call.row.rpc)
-        if served is not None and served.over is not None:
+        served = self._served.get(call.call.row.rpc, _UNSERVED)
+        if served.over is not None:
             served.over(call)
 
     def _refuse(self, call: OpenCall, status: Status) -> None:
@@ -174,3 +172,11 @@ def _admitted(gate: Gate, call: OpenCall, served: ServedCall, message: bytes) ->
 
     call.user = gate.admit_call(call, needs)
     return found[0] if found else served.read(message)
+
+
+def _not_served(data: bytes) -> NoReturn:
+    raise RpcError(Code.NOT_IMPLEMENTED, "this broker does not serve the call")
+
+
+_UNSERVED: Final = ServedCall(_not_served, lambda call, request: None)
+"""A call whose request nobody reads."""
