@@ -82,10 +82,6 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 SEND_MESSAGES_MAX: Final = 1_024
 """Messages of one send, which others wait for: 10 ms. More are answered BAD_REQUEST. Clients send one."""
 
-ACK_ENTRIES_MAX: Final = 1_024
-"""Entries of one AckMessage, which others wait for: 10 ms. More are answered BAD_REQUEST, and none is acknowledged. Clients send one, or
-what one receive brought."""
-
 STATUS_TEXT_CHARS_MAX: Final = 512
 """Characters of the text beside a gRPC status; a longer one is cut visibly. It travels in a header field, where a character may take
 twelve bytes, and clients take fields of 8 KB."""
@@ -122,10 +118,6 @@ ENDPOINTS_BYTES_MAX: Final = 1_024
 """Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
 ILLEGAL_ACCESS_POINT."""
 
-REQUEST_TIMEOUT_MS: Final = 3_000
-"""How long a client waits for an answer beyond what it polls, where it has not said so: what the makers' clients wait. A receive without a
-deadline ends by it."""
-
 # --- clients -------------------------------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 20_000
 """Clients of gRPC that are known at a time, 2 KB each beside their settings: as many as connections of remoting and some. Another one's
@@ -141,3 +133,26 @@ INVALID_ARGUMENT."""
 
 CLIENT_VERSION_CHARS_MAX: Final = 64
 """Characters of a client's version that are kept; tools show it."""
+
+# --- receives ------------------------------------------------------------------------------------------------------
+REQUEST_TIMEOUT_MS: Final = 3_000
+"""How long a client waits for an answer beyond what it polls, where it has not said so: what the makers' clients wait. A receive without a
+deadline ends by it."""
+
+ACK_ENTRIES_MAX: Final = 1_024
+"""Entries of one AckMessage, which others wait for: 10 ms. More are answered BAD_REQUEST, and none is acknowledged. Clients send one, or
+what one receive brought."""
+
+HELD_OF_CLIENT_MAX: Final = 16_384
+"""Messages of one push consumer that are renewed, 0.5 KB each: the makers' clients keep 1,024 to 4,096. Further ones are received and not
+renewed, and counted."""
+
+HELD_OF_ALL_MAX: Final = 200_000
+"""The same of all clients: 100 MB."""
+
+RENEWED_AT_ONCE_MAX: Final = 200
+"""Messages that are renewed, or given back because their client has gone, in one step: about 5 ms."""
+
+RENEWALS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+"""For how long a message is hidden by its first, second, ... renewal, as in RocketMQ's proxy; the last counts for all that follow. A
+consumer that dies within a few minutes leaves its messages to others soon."""

@@ -4,6 +4,7 @@ Rules of this file
 1. Every entry of an acknowledgement has its own status; what is wrong with the topic or the group of a request is told above all of them.
 2. A message that was settled before is answered OK again. One that came back, or was hidden anew with another handle, is not: its old
    handle settles nothing, and the answer says so.
+3. A message that is renewed for its client is known by the handle that the client was given, until it says what becomes of it.
 
 Source: RocketMQ gRPC, receipt handle, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 """
@@ -16,11 +17,13 @@ from typing import Final
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.forwarding import Forwarding
-from orbitmq.broker.messaging.popped import named_by, settling_status
+from orbitmq.broker.messaging.held_messages import HeldMessage
+from orbitmq.broker.messaging.popped import named_by, renewed_handle, settling_status
+from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
+from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
-from orbitmq.broker.pop.taking import REVIVE_QUEUE
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.protocol.grpc.decoding import read_ack, read_message
 from orbitmq.protocol.grpc.merged_settings import milliseconds_of
@@ -41,7 +44,6 @@ from orbitmq.protocol.grpc.receipt_handles import read_handle
 from orbitmq.protocol.grpc.resource_names import group_of, topic_of
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.status import RpcError, status_of, status_of_all
-from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE
 from orbitmq.store.durability import PutStatus
 
 OK: Final = status_of(Code.OK)
@@ -63,7 +65,17 @@ STORED: Final = {
 
 
 class SettlingCalls:
-    def __init__(self, core: BrokerCore, pops: Pops, forwarding: Forwarding, settings: MessagingSettings) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        pops: Pops,
+        sessions: Sessions,
+        renewals: Renewals,
+        forwarding: Forwarding,
+        settings: MessagingSettings,
+    ) -> None:
+        self._sessions = sessions
+        self._renewals = renewals
         self._invisible_ms_max = settings.invisible_ms_max
         self._topics = core.topics
         self._clock = core.clock
@@ -85,26 +97,31 @@ class SettlingCalls:
 
     def acknowledge(self, call: OpenCall, request: AckMessageRequest) -> None:
         topic, group = self._names(request.topic, request.group)
-        now_ms = self._clock.now_ms()
+        session, now_ms = self._sessions.of(call), self._clock.now_ms()
         answer = AckMessageResponse()
         codes = set()
         for entry in request.entries:
-            status = self._acknowledge(entry, topic, group, now_ms)
+            status = self._acknowledge(entry, session, topic, group, now_ms)
             codes.add(status.code)
             answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
         answer.status.CopyFrom(status_of_all(map(Code, codes)))
         call.answer(answer.SerializeToString())
         call.end()
 
-    def _acknowledge(self, entry: AckMessageEntry, topic: str, group: str, now_ms: int) -> Status:
+    def _acknowledge(
+        self, entry: AckMessageEntry, session: Session | None, topic: str, group: str, now_ms: int
+    ) -> Status:
+        held = self._renewals.find(session, topic, group, entry.receipt_handle)
         try:
-            message = named_by(read_handle(entry.receipt_handle, now_ms), topic, group)
+            message = named_by(read_handle(_newest(entry.receipt_handle, held), now_ms), topic, group)
             self._settling.queue_of(*message.queue)
-            return OK if self._settling.acknowledge(*message) else SUPERSEDED
+            is_settled = self._settling.acknowledge(*message)
         except RpcError as error:
             return status_of(error.code, str(error))
         except Refusal as refusal:
             return settling_status(refusal)
+        self._renewals.drop(held)
+        return OK if is_settled else SUPERSEDED
 
     # --- hiding for another time ----------------------------------------------------------------------------------------
 
@@ -112,7 +129,8 @@ class SettlingCalls:
         topic, group = self._names(request.topic, request.group)
         invisible_ms = milliseconds_of(request.invisible_duration)
         check_invisible(invisible_ms, 0, self._invisible_ms_max)
-        handle = read_handle(request.receipt_handle, self._clock.now_ms())
+        held = self._renewals.find(self._sessions.of(call), topic, group, request.receipt_handle)
+        handle = read_handle(_newest(request.receipt_handle, held), self._clock.now_ms())
         message = named_by(handle, topic, group)
         answer = ChangeInvisibleDurationResponse(status=OK)
         try:
@@ -120,8 +138,8 @@ class SettlingCalls:
         except Refusal as refusal:
             answer.status.CopyFrom(settling_status(refusal))
         else:
-            revive_queue = ORDER_REVIVE_QUEUE if message.pop.is_ordered else REVIVE_QUEUE
-            answer.receipt_handle = handle.renewed(hiding.popped_ms, hiding.invisible_ms, revive_queue).encode()
+            self._renewals.drop(held)
+            answer.receipt_handle = renewed_handle(handle, hiding).encode()
         call.answer(answer.SerializeToString())
         call.end()
 
@@ -129,7 +147,8 @@ class SettlingCalls:
 
     def forward(self, call: OpenCall, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         topic, group = self._names(request.topic, request.group)
-        handle = read_handle(request.receipt_handle, self._clock.now_ms())
+        held = self._renewals.find(self._sessions.of(call), topic, group, request.receipt_handle)
+        handle = read_handle(_newest(request.receipt_handle, held), self._clock.now_ms())
         if handle.physical_offset < 0:
             raise RpcError(
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies in the log"
@@ -143,6 +162,7 @@ class SettlingCalls:
 
         message = named_by(handle, topic, group)
         self._forwarding.forward(message, handle.physical_offset, topic, told)
+        self._renewals.drop(held)
 
     def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
         """Raises RpcError for names that are none, Refusal for a topic that does not exist."""
@@ -151,6 +171,11 @@ class SettlingCalls:
         if self._topics.get(name) is None:
             raise topic_missing(name)
         return names
+
+
+def _newest(handle: str, held: HeldMessage | None) -> str:
+    """The handle that counts for one that a client was given."""
+    return handle if held is None else held.handle
 
 
 def check_invisible(invisible_ms: int, least_ms: int, most_ms: int) -> None:

@@ -26,6 +26,7 @@ from orbitmq.broker.messaging.forwarding import Forwarding
 from orbitmq.broker.messaging.needs import NEEDS
 from orbitmq.broker.messaging.receiving import ReceiveCalls, delivery_item
 from orbitmq.broker.messaging.refusals import denied_status, refused_status
+from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.routes import RouteCalls
 from orbitmq.broker.messaging.sending import SendCalls
 from orbitmq.broker.messaging.served_calls import ServedCall
@@ -58,12 +59,13 @@ class MessagingFront:
         self._sends = rooms.sends
         self.sessions: Final = Sessions(core)
         forwarding = Forwarding(core, rooms.pops, rooms.send_backs)
+        self.renewals: Final = Renewals(core, rooms.pops, self.sessions, settings)
         self._served: Final[Mapping[Rpc, ServedCall]] = {
             **SendCalls(core, rooms.sends, settings).calls(),
             **TelemetryCalls(core, self.sessions, settings).calls(),
             **RouteCalls(core, rooms.assignment.routes, port).calls(),
-            **ReceiveCalls(core, rooms.pops, self.sessions, forwarding, settings).calls(),
-            **SettlingCalls(core, rooms.pops, forwarding, settings).calls(),
+            **ReceiveCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
+            **SettlingCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
             **({} if rooms.transactions is None else TransactionCalls(rooms.transactions.endings).calls()),
         }
 
@@ -117,6 +119,7 @@ class MessagingFront:
     def close(self) -> None:
         """The broker stops: every session ends, and gives back what it holds."""
         self.sessions.end_all("the broker stops")
+        self.renewals.close()
 
     def over(self, call: OpenCall) -> None:
         self._forget(call)

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.pop.in_flight import PopQueue
-from orbitmq.broker.pop.settling import PopName, PopSettling
+from orbitmq.broker.pop.settling import Hiding, PopName, PopSettling
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
-from orbitmq.protocol.grpc.status import status_of
+from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, pop_retry_topic
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -45,9 +45,19 @@ def named_by(handle: ReceiptHandle, topic: str, group: str) -> PoppedMessage:
     )
 
 
+def renewed_handle(handle: ReceiptHandle, hiding: Hiding) -> ReceiptHandle:
+    """The handle of a message that was hidden for another time."""
+    return handle.renewed(hiding.popped_ms, hiding.invisible_ms, handle.receipt.revive_queue)
+
+
+def is_wrong_handle(error: Refusal | RpcError) -> bool:
+    """Whether no message is hidden by a handle any more; else there may be one, and the broker cannot do now what it should."""
+    return isinstance(error, RpcError) or error.code in _WRONG_HANDLE
+
+
 def settling_status(refusal: Refusal) -> Status:
     """What a client is told whose handle was not taken."""
-    if refusal.code in _WRONG_HANDLE:
+    if is_wrong_handle(refusal):
         return status_of(Code.INVALID_RECEIPT_HANDLE, refusal.remark)
     return refused_status(refusal)
 

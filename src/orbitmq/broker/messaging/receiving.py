@@ -27,8 +27,9 @@ from orbitmq.broker.messaging.acknowledging import check_invisible
 from orbitmq.broker.messaging.forwarding import Forwarding
 from orbitmq.broker.messaging.polling_time import polling_ns
 from orbitmq.broker.messaging.popped import PoppedMessage, release
+from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
-from orbitmq.broker.messaging.sessions import Sessions
+from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.pop.pops import Pops
@@ -88,18 +89,28 @@ class _Receive(msgspec.Struct, eq=False):
     group: str
     tags: str
     """The expression of tags that are wanted; empty where every one is."""
+    session: Session | None
+    renews: bool
+    """What it brings is renewed while its client is there."""
     left: deque[_Taken] = msgspec.field(default_factory=deque)
     """What was taken and is not written yet."""
     given: list[_Taken] = []
     """What was written."""
     wanted: TagFilter | None = None
+    popped_ms: int = 0
     attempts_max: int = 0
     """So often a message is delivered; then it is a dead letter."""
 
 
 class ReceiveCalls:
     def __init__(
-        self, core: BrokerCore, pops: Pops, sessions: Sessions, forwarding: Forwarding, settings: MessagingSettings
+        self,
+        core: BrokerCore,
+        pops: Pops,
+        sessions: Sessions,
+        renewals: Renewals,
+        forwarding: Forwarding,
+        settings: MessagingSettings,
     ) -> None:
         self._settings = settings
         self._topics = core.topics
@@ -110,6 +121,7 @@ class ReceiveCalls:
         self._broker_name = core.settings.broker_name
         self._pops = pops
         self._sessions = sessions
+        self._renewals = renewals
         self._forwarding = forwarding
         self._paused: dict[OpenCall, _Receive] = {}
         """Those whose reader takes no more now."""
@@ -123,7 +135,8 @@ class ReceiveCalls:
 
     def receive(self, call: OpenCall, request: ReceiveMessageRequest) -> None:
         """Raises RpcError for a request that is wrong, Refusal for one that the broker refuses."""
-        waits_ns = self._waits_ns(call, request)
+        session = self._sessions.of(call)
+        waits_ns = self._waits_ns(call, request, session)
         topic, group = topic_of(request.message_queue.topic), group_of(request.group)
         settings = self._settings
         invisible_ms = settings.renewed_invisible_ms
@@ -135,7 +148,8 @@ class ReceiveCalls:
         config, group_config = self._topics.get(topic), self._groups.known(group)
         if config is not None and config.read_queue_nums <= 0:
             raise RpcError(Code.FORBIDDEN, f"topic {topic!r} has no queue that can be read")
-        receive = _Receive(call, topic, group, "" if is_sql or expression == EVERYTHING else expression)
+        tags = "" if is_sql or expression == EVERYTHING else expression
+        receive = _Receive(call, topic, group, tags, session, request.auto_renew)
         pop = Pop(
             call,
             partial(self._told, receive),
@@ -157,8 +171,8 @@ class ReceiveCalls:
         if receive is not None:
             self._give_back(receive)
 
-    def _waits_ns(self, call: OpenCall, request: ReceiveMessageRequest) -> int:
-        timeout_ns, settings, session = call.call.timeout_ns, None, self._sessions.of(call)
+    def _waits_ns(self, call: OpenCall, request: ReceiveMessageRequest, session: Session | None) -> int:
+        timeout_ns, settings = call.call.timeout_ns, None
         if session is not None and session.settings.HasField("request_timeout"):
             settings = session.settings
         return polling_ns(
@@ -179,6 +193,7 @@ class ReceiveCalls:
                 receive.left.extend(self._each(pop, taken))
                 config = self._groups.known(receive.group) or SubscriptionGroupConfig()
                 receive.attempts_max = attempts_of(config)
+                receive.popped_ms = taken.popped_ms
                 if receive.tags:
                     receive.wanted = TagFilter.parse(receive.tags)
                 self._write(receive)
@@ -210,7 +225,10 @@ class ReceiveCalls:
 
     def _write(self, receive: _Receive) -> None:
         """Write what is left of a stream, as far as its reader takes it."""
-        call, left = receive.call, receive.left
+        call, left, session = receive.call, receive.left, receive.session
+        is_gone = receive.renews and session is not None and not session.is_open
+        if is_gone:  # for nobody it would be renewed
+            self._give_back(receive)
         while left:
             if not call.is_wanted:
                 self._give_back(receive)
@@ -231,10 +249,10 @@ class ReceiveCalls:
                 self._give_back(receive)
                 call.end()
                 return
-        if receive.given:
-            self._end(receive, None)
-        else:
-            self._end(receive, MISSED[PopEnd.NOTHING])
+        if receive.renews and not is_gone:
+            given = [(taken.handle, taken.attempts_before) for taken in receive.given]
+            self._renewals.hold(session, receive.topic, receive.group, given, receive.popped_ms)
+        self._end(receive, None if receive.given else MISSED[PopEnd.NOTHING])
 
     def _resume(self, receive: _Receive) -> None:
         if self._paused.pop(receive.call, None) is not None:

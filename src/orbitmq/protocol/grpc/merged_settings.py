@@ -93,6 +93,20 @@ def retry_policy(config: SubscriptionGroupConfig) -> RetryPolicy:
     return RetryPolicy(max_attempts=attempts, customized_backoff=CustomizedBackoff(next=delays))
 
 
+def retry_delay_ms(config: SubscriptionGroupConfig, attempts_before: int) -> int:
+    """How long a message waits for its next attempt, when so many have failed before the last one."""
+    policy = retry_policy(config)
+    if not policy.HasField("exponential_backoff"):
+        delays = policy.customized_backoff.next
+        return milliseconds_of(delays[min(attempts_before, len(delays) - 1)])
+    growing = policy.exponential_backoff
+    delay_ms, longest_ms = milliseconds_of(growing.initial), milliseconds_of(growing.max)
+    while attempts_before > 0 and 0 < delay_ms < longest_ms and growing.multiplier > 1:
+        delay_ms = int(delay_ms * growing.multiplier)
+        attempts_before -= 1
+    return min(delay_ms, longest_ms)
+
+
 def duration_of(duration_ms: int) -> Duration:
     """A duration that is not negative."""
     seconds, rest_ms = divmod(max(duration_ms, 0), 1000)

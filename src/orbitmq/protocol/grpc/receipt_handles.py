@@ -36,12 +36,19 @@ class ReceiptHandle(NamedTuple):
 
 def read_handle(text: str, now_ms: int) -> ReceiptHandle:
     """What a handle says whose time is not over. Raises RpcError."""
+    handle = decode_handle(text)
+    receipt = handle.receipt
+    if receipt.popped_ms + receipt.invisible_ms <= now_ms:
+        raise RpcError(Code.INVALID_RECEIPT_HANDLE, "the invisible time of this receipt handle is over")
+    return handle
+
+
+def decode_handle(text: str) -> ReceiptHandle:
+    """What a handle says, whether or not its time is over. Raises RpcError."""
     try:
         receipt = decode_receipt(text)
     except ProtocolError as error:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
-    if receipt.popped_ms + receipt.invisible_ms <= now_ms:
-        raise RpcError(Code.INVALID_RECEIPT_HANDLE, "the invisible time of this receipt handle is over")
     return ReceiptHandle(receipt, _physical_offset(text))
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.broker.messaging.conftest import FrontRig
 from tests.worlds.grpc_consumers import GrpcConsumer
 
+from orbitmq.broker.pop.in_flight import QueueInFlight
 from orbitmq.limits.grpc import ACK_ENTRIES_MAX
 from orbitmq.protocol.grpc.messages import (
     AckMessageRequest,
@@ -220,6 +221,21 @@ def test_the_old_handle_is_spent(rig: FrontRig, consumer: GrpcConsumer, handle: 
     assert in_flight(rig) == 1
     assert consumer.ack(new).status.code == Code.OK
     assert in_flight(rig) == 0
+
+
+def test_an_old_handle_beside_the_new_is_noticed(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug: whatever pop a handle names, it settles the message."""
+    whole = QueueInFlight._find
+
+    def any_pop(self: QueueInFlight, offset: int, popped_ms: int) -> object:
+        found = self.find(offset)
+        return whole(self, offset, popped_ms if found is None else found.popped_ms)
+
+    monkeypatch.setattr(QueueInFlight, "_find", any_pop)
+    with pytest.raises(AssertionError):
+        test_the_old_handle_is_spent(rig, consumer, handle)
 
 
 def test_no_time_shows_a_message_at_once(rig: FrontRig, consumer: GrpcConsumer, handle: str) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from orbitmq.protocol.grpc.merged_settings import RETRY_DELAYS_S, ClientRules, consumer_settings, producer_settings
+import pytest
+
+from orbitmq.protocol.grpc.merged_settings import (
+    RETRY_DELAYS_S,
+    ClientRules,
+    consumer_settings,
+    producer_settings,
+    retry_delay_ms,
+)
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     CustomizedBackoff,
@@ -103,3 +111,32 @@ def test_what_a_server_has_its_clients_do_is_its_own_choice() -> None:
     subscription = consumer_settings(Settings(), None, rules).subscription
     assert subscription.receive_batch_size == 8
     assert subscription.long_polling_timeout == Duration(seconds=1, nanos=500_000_000)
+
+
+def test_how_long_a_message_waits_for_its_next_attempt() -> None:
+    plain = SubscriptionGroupConfig()
+    assert [retry_delay_ms(plain, before) for before in (0, 1, 17, 18, 10**9)] == [
+        1_000,
+        5_000,
+        7_200_000,
+        7_200_000,
+        7_200_000,
+    ]
+    customized = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[1500, 2000]))
+    assert retry_delay_ms(SubscriptionGroupConfig(group_retry_policy=customized), 5) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays_ms"),
+    [
+        (ExponentialRetryPolicy(), [5_000, 10_000, 7_200_000]),
+        (ExponentialRetryPolicy(multiplier=1), [5_000, 5_000, 5_000]),
+        (ExponentialRetryPolicy(initial=0), [0, 0, 0]),
+        (ExponentialRetryPolicy(multiplier=(1 << 63) - 1), [5_000, 7_200_000, 7_200_000]),
+        (ExponentialRetryPolicy(initial=-1, max=-1), [0, 0, 0]),
+    ],
+)
+def test_a_delay_that_grows_ends_at_the_longest(policy: ExponentialRetryPolicy, delays_ms: list[int]) -> None:
+    growing = GroupRetryPolicy(type="EXPONENTIAL", exponential_retry_policy=policy)
+    config = SubscriptionGroupConfig(group_retry_policy=growing)
+    assert [retry_delay_ms(config, before) for before in (0, 1, 2_000_000_000)] == delays_ms
