@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -39,6 +39,8 @@ from orbitmq.protocol.remoting.bodies import (
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.versions import Language
+
+REMOTING: Final = "remoting"
 
 logger = logging.getLogger("orbitmq.broker")
 
@@ -86,6 +88,8 @@ class GroupMember(msgspec.Struct, eq=False):
     """Who sent the last heartbeat; empty while nobody is asked who they are."""
     wishes: Wishes | None = None
     """What it subscribes to, for comparison; None for producers, and until a heartbeat tells it."""
+    protocol: str = REMOTING
+    """What its client speaks, as metrics name it."""
 
 
 class ConsumerGroup(msgspec.Struct, eq=False):
@@ -122,11 +126,13 @@ class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     now_ms: int
     now_ns: int
     user: str = ""
+    protocol: str = REMOTING
 
     def member(self) -> GroupMember:
         return GroupMember(
-            self.session, self.client_id, self.language, self.version, self.now_ms, self.now_ns, self.user
-        )
+            self.session, self.client_id, self.language, self.version, self.now_ms, self.now_ns, self.user,
+            protocol=self.protocol,
+        )  # fmt: skip
 
 
 class ClientRegistry:

@@ -243,6 +243,8 @@ class BrokerRole:
             (self.listener, self.second),
             opened_in_ns=self._opened_in_ns,
         )
+        if self._process.settings.grpc.enable:
+            watch.watch_grpc(self.grpc.listener)
         if watch.guard is not None:
             watch.guard.users = self.broker.users
             if self._plain.users is not None:

@@ -194,6 +194,10 @@ class Listener:
         self.turn.add(self.handler.end_turn)
 
     @property
+    def is_listening(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    @property
     def address(self) -> tuple[str, int]:
         """The bound address; RuntimeError before `start`."""
         if self._server is None or not self._server.sockets:

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Everything is read from what the parts keep anyway.
-2. A role is a label: `broker`, `nameserver`.
+2. A role is a label: `broker`, `nameserver`, and `grpc` for the broker's port of another protocol.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from orbitmq import leaf
 from orbitmq.clock import Clock, TrustedClock
 from orbitmq.limits.server import HANDSHAKES_MAX
+from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.release import VERSION
 from orbitmq.server.descriptors import ConnectionRoom
@@ -36,7 +37,7 @@ class WatchedRole(NamedTuple):
 
     name: str
     listeners: Sequence[Listener]
-    tally: Tally
+    tally: Tally | CallTally
     defects: Callable[[], int] = int
 
 

@@ -23,6 +23,8 @@ from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
 from orbitmq.nameserver.server import NameServer
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.grpc.listener import GrpcListener
+from orbitmq.server.grpc.metrics import GrpcMetrics
 from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
@@ -177,6 +179,11 @@ class WatchRole:
 
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
+
+    def watch_grpc(self, listener: GrpcListener) -> None:
+        """A broker's port for gRPC. Its front end answers for defects of its own among the broker's."""
+        self.watching.registry.add(GrpcMetrics(listener))
+        self._process.roles.append(WatchedRole("grpc", [listener], listener.tally))
 
     def begin_stop(self) -> None:
         """Before the roles stop: whoever asks hears of it, and nothing of theirs is read any longer."""

@@ -21,7 +21,6 @@ from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import OTHERS, Family, Metric, Sample, by_label, one
 
 DELAY, NORMAL = "delay", "normal"
-REMOTING = "remoting"
 QUANTILES = (0.5, 0.99, 0.999)
 NOT_COUNTED = (RETRY_PREFIX, DLQ_PREFIX)
 
@@ -150,7 +149,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def _kind(member: GroupMember) -> tuple[str, str, str]:
     language = member.language.value.lower() if member.language is not None else "unknown"
-    return language, version_name(member.version).lower(), REMOTING
+    return language, version_name(member.version).lower(), member.protocol
 
 
 def _mode(group: ConsumerGroup) -> str:

@@ -360,7 +360,12 @@ CERTIFICATE_EXPIRY: Final = _gauge(
     "Until the certificate of the ports expires; below 0 it has. Without one, nothing.",
 )
 BAD_FRAMES: Final = _counter("orbitmq_bad_frames_total", "Malformed frames.", "role")
-FRAMES: Final = _counter("orbitmq_frames_total", "Frames read (in) and written (out).", "role", "direction")
+FRAMES: Final = _counter(
+    "orbitmq_frames_total",
+    "Frames read (in) and written (out); of gRPC, calls that began and their answers.",
+    "role",
+    "direction",
+)
 BYTES: Final = _counter("orbitmq_network_bytes_total", "Bytes read (in) and written (out).", "role", "direction")
 UNANSWERED: Final = _gauge("orbitmq_unanswered_requests", "Requests whose answer is still open.", "role")
 LATE_ANSWERS: Final = _counter(
@@ -368,6 +373,32 @@ LATE_ANSWERS: Final = _counter(
 )
 HELD_BYTES: Final = _gauge(
     "orbitmq_held_bytes", "Bytes of unfinished frames and of requests whose senders take no answers.", "role"
+)
+
+# --- the port for gRPC --------------------------------------------------------------------------------------------------
+PROXY_UP: Final = _gauge(
+    "rocketmq_proxy_up",
+    "1 while the port for gRPC is open. RocketMQ has it of each proxy, and `proxy_mode` is `local` for one inside a broker.",
+    "proxy_mode",
+)
+HTTP2_STREAMS: Final = _gauge(
+    "orbitmq_http2_streams", "Streams of the port for gRPC that are open: calls, and answers that have not left whole."
+)
+HTTP2_WAITING: Final = _gauge("orbitmq_http2_waiting_bytes", "Bytes of answers that wait for windows of their clients.")
+HTTP2_RESETS: Final = _counter("orbitmq_http2_resets_total", "Streams that were reset, by `client` or `server`.", "by")
+HTTP2_REFUSED: Final = _counter(
+    "orbitmq_http2_refused_streams_total", "Streams refused because their connection had as many as it may."
+)
+HTTP2_EXHAUSTED: Final = _counter(
+    "orbitmq_http2_exhausted_windows_total", "Answers that had to wait because a window of their client was used up."
+)
+HTTP2_DROPPED: Final = _counter(
+    "orbitmq_http2_dropped_answers_total", "Answers dropped, and their calls reset, because too much waited already."
+)
+HTTP2_ENDS: Final = _counter(
+    "orbitmq_http2_connection_errors_total",
+    "Connections that ended by what their clients sent, by the code of the GOAWAY.",
+    "code",
 )
 
 # --- name servers -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.server.test_watching import free_port, settings_of
+from tests.unit.server.test_watching import free_port, get, settings_of
 from tests.worlds.grpc_client import Client
 
 from orbitmq.errors import PortTakenError
@@ -67,6 +67,13 @@ async def test_a_message_that_is_sent_to_the_port_is_in_the_store(tmp_path: Path
         answer = SendMessageResponse.FromString(client.answers[stream_id][5:])
         assert answer.status.code == Code.OK
         assert broker.store.max_offset("T", 0) == 1
+        shown = (await get(process.watch.watching, "/metrics")).body.decode()
+        assert 'node_id="broker-a",role="grpc",request="SendMessage"} 1' in shown
+        assert 'node_id="broker-a",role="grpc"} 1' in shown, "a connection"
+        assert (
+            'rocketmq_proxy_up{cluster="DefaultCluster",node_type="broker",node_id="broker-a",proxy_mode="local"} 1'
+            in shown
+        )
         client.writer.close()
 
 

@@ -263,6 +263,10 @@ def test_clients_by_kind(watched: Watched) -> None:
     found = values(BrokerMetrics(watched.broker, int)())
     labels = ("readers", "java", "v5_3_3", "remoting", "push", "false")
     assert found["rocketmq_consumer_connections", *labels] == 2
+    over_grpc: Any = HeartbeatSender(Nobody(), "one", Language.GO, OUR_VERSION, 0, 0, protocol="grpc")  # type: ignore[arg-type]
+    watched.broker.clients.producer_seen("orders", over_grpc)
+    found = values(BrokerMetrics(watched.broker, int)())
+    assert found["rocketmq_producer_connections", "go", "v5_3_3", "grpc"] == 1
 
 
 # --- the store ----------------------------------------------------------------------------------------------------------

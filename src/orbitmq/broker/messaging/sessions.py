@@ -175,6 +175,7 @@ class Sessions:
             self._clock.now_ms(),
             session.seen_ns,
             session.user,
+            protocol="grpc",
         )
 
     def end(self, session: Session, reason: str) -> None:

@@ -29,6 +29,7 @@ from orbitmq.limits.grpc import (
 )
 from orbitmq.protocol.http2.budget import Budget
 from orbitmq.protocol.http2.events import DataReceived, Event, PeerGoesAway, RequestStarted, StreamReset
+from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.protocol.http2.frames import (
     ACK,
     END_HEADERS,
@@ -77,6 +78,7 @@ class Http2Connection:
         "_acknowledged_bytes",
         "_blocks",
         "_dropped",
+        "_figures",
         "_going_away_after",
         "_idle_frames",
         "_last_stream_id",
@@ -93,7 +95,9 @@ class Http2Connection:
         "failure",
     )
 
-    def __init__(self, limits: Http2Limits | None = None) -> None:
+    def __init__(self, limits: Http2Limits | None = None, figures: Http2Figures | None = None) -> None:
+        """`figures` may be shared by the connections of one port."""
+        self._figures = figures if figures is not None else Http2Figures()
         self._limits = limits = limits or Http2Limits()
         self._partial = bytearray()  # a frame that has not arrived whole, and from what size on to look at it again
         self._needed = 0
@@ -109,7 +113,7 @@ class Http2Connection:
         self._acknowledged_bytes = 0
         self._resets = Budget(limits.resets_max, "streams that were reset")
         self._idle_frames = Budget(limits.idle_frames_max, "frames that bring nothing")
-        self._sender = FrameSender()
+        self._sender = FrameSender(self._figures)
         self._sender.put(limits.announcement())
         self.failure: Http2Error | None = None
 
@@ -161,6 +165,7 @@ class Http2Connection:
         if stream is None or stream.state not in ANSWERABLE:
             return self._unwanted(stream, end)
         if self._sender.queued_bytes + len(data) > self._limits.queued_bytes_max:
+            self._figures.answers_dropped += 1
             self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
             return False
         left = self._sender.data(stream, data, end)
@@ -251,6 +256,7 @@ class Http2Connection:
 
     def _send_reset(self, stream: Stream, code: int) -> None:
         """RST_STREAM for a stream that the client still sees."""
+        self._figures.resets_sent += 1
         self._sender.put(reset_frame(stream.stream_id, code))
         self._sender.drop(stream)
         if stream.state in REQUEST_COMES:
@@ -270,6 +276,7 @@ class Http2Connection:
 
     def _refuse(self, stream_id: int, code: int, ended: bool) -> None:
         """Resets a stream that did not become a request."""
+        self._figures.resets_sent += 1
         self._resets.spend()
         self._sender.put(reset_frame(stream_id, code))
         if not ended:
@@ -312,6 +319,7 @@ class Http2Connection:
     def _fail(self, error: Http2Error) -> None:
         """Forgets every stream: nothing is sent behind the GOAWAY."""
         self.failure = error
+        self._figures.ends[error.code] += 1
         self._partial.clear()
         for stream in self._streams.values():
             self._sender.drop(stream)
@@ -457,6 +465,7 @@ class Http2Connection:
         elif fields is None:
             self._refuse(stream_id, ErrorCode.ENHANCE_YOUR_CALM, ended)
         elif len(self._streams) >= self._limits.streams_max:
+            self._figures.streams_refused += 1
             self._refuse(stream_id, ErrorCode.REFUSED_STREAM, ended)
         else:
             length = announced_length(fields)
@@ -544,6 +553,7 @@ class Http2Connection:
         if stream is None or stream.state is StreamState.WORK_LEFT:
             self._idle_frames.spend()
             return
+        self._figures.resets_received += 1
         self._resets.spend()
         self._sender.drop(stream)
         self._step(stream, StreamEvent.RESET)

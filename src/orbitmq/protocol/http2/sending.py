@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.errors import Http2Error
+from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.protocol.http2.frames import (
     FIRST_WINDOW_BYTES,
     SETTINGS_ACK,
@@ -35,9 +36,10 @@ class FrameSender:
     `queued_bytes`: what waits. `answer_bytes`: DATA that has left since the connection last asked, and set this to 0.
     """
 
-    __slots__ = ("_frames", "_peer", "_ready", "_window", "answer_bytes", "put", "queued_bytes")
+    __slots__ = ("_figures", "_frames", "_peer", "_ready", "_window", "answer_bytes", "put", "queued_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, figures: Http2Figures) -> None:
+        self._figures = figures
         self._frames: list[bytes | memoryview] = []
         self._peer = PeerSettings()
         self._ready: dict[
@@ -74,6 +76,7 @@ class FrameSender:
     def _wait(self, stream: Stream, content: bytes | memoryview, *, is_headers: bool, end: bool) -> None:
         if stream.waiting is None:
             stream.waiting = deque()
+            self._figures.answers_waited += 1
         stream.waiting.append(WaitingPiece(content, is_headers, end))
         self.queued_bytes += len(content)
         self._consider(stream)

@@ -15,7 +15,7 @@ import msgspec
 from orbitmq.protocol.grpc.answers import HEAD, OK_TRAILERS, error_head, error_trailers
 from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.calls import GrpcCall
-from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES, MessageCutter, with_prefix
+from orbitmq.protocol.grpc.message_prefix import MessageCutter, with_prefix
 from orbitmq.protocol.grpc.rpcs import Shape
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class AcceptedCall:
             http2.send_headers(stream_id, HEAD)
         if not http2.send_data(stream_id, with_prefix(message)):
             self.is_wanted = False
-        self._connection.answered(len(message) + PREFIX_BYTES)
+        self._connection.answered(self, message)
 
     def end(self) -> None:
         if not self._has_ended:
@@ -103,6 +103,7 @@ class AcceptedCall:
 
     def fail(self, error: CallError) -> None:
         if not self._has_ended:
+            self._connection.failed(self, error)
             self._end(error_trailers(error) if self._has_head else error_head(error))
 
     def _end(self, block: bytes) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from orbitmq.errors import Http2Error
 from orbitmq.protocol.grpc.answers import error_head
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
+from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.grpc.calls import GrpcCall, read_call
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
@@ -27,8 +28,11 @@ class CallReader:
     `calls`: those that have begun and not ended, by stream. `pending_bytes`: of requests that have not come whole.
     """
 
-    def __init__(self, http2: Http2Connection, begun: Callable[[int, GrpcCall], AcceptedCall]) -> None:
+    def __init__(
+        self, http2: Http2Connection, begun: Callable[[int, GrpcCall], AcceptedCall], tally: CallTally
+    ) -> None:
         self._http2 = http2
+        self._tally = tally
         self._begun = begun
         self.calls: dict[int, AcceptedCall] = {}
         self.pending_bytes = 0
@@ -60,6 +64,7 @@ class CallReader:
         try:
             call = read_call(event.headers)
         except CallError as error:
+            self._tally.failed(None, error)
             self._http2.send_headers(event.stream_id, error_head(error), end=True)
             return
         begun = self.calls[event.stream_id] = self._begun(event.stream_id, call)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
@@ -35,22 +36,28 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
     _connection: CallReader
 
     def __init__(self, listener: GrpcListener) -> None:
-        self.http2 = Http2Connection()
+        self.http2 = Http2Connection(figures=listener.figures)
         self.attachments: dict[str, object] = {}
-        super().__init__(listener, CallReader(self.http2, self._begun))
+        super().__init__(listener, CallReader(self.http2, self._begun, listener.tally))
 
     def _begun(self, stream_id: int, call: GrpcCall) -> AcceptedCall:
         self._unanswered += 1
         self._listener.traffic.unanswered += 1
         self._listener.traffic.frames_in += 1
+        self._listener.tally.begun[call.row.rpc] += 1
         return AcceptedCall(self, stream_id, call)
 
     # --- asked by its calls -------------------------------------------------------------------------------------------
 
-    def answered(self, count: int) -> None:
-        """So many bytes of answers leave with the end of the turn, or wait for the client's windows."""
+    def answered(self, call: AcceptedCall, message: bytes) -> None:
+        """An answer leaves with the end of the turn, or waits for the client's windows."""
         self._listener.traffic.frames_out += 1
-        self._collected(count)
+        self._listener.tally.answered(call.call.row.rpc, message)
+        self._collected(PREFIX_BYTES + len(message))
+
+    def failed(self, call: AcceptedCall, error: CallError) -> None:
+        """A call ends with a status of gRPC."""
+        self._listener.tally.failed(call.call.row.rpc, error)
 
     def call_ended(self, call: AcceptedCall) -> None:
         self._connection.ended(call)

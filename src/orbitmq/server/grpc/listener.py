@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from orbitmq.clock import Clock
 from orbitmq.limits.server import STOP_GRACE_MS
+from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.grpc.open_call import OpenCall
+from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
@@ -67,6 +69,8 @@ class GrpcListener(Listener):
         it takes protobuf, which a process without clients of gRPC is spared."""
         super().__init__(name, broker, turn, wakeups, clock, limits, traffic=traffic, room=room, rules=rules)
         self._make_calls = make_calls
+        self.tally = CallTally()
+        self.figures = Http2Figures()
         self._all_answered: asyncio.Event = asyncio.Event()
 
     @cached_property

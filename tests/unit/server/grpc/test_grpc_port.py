@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from orbitmq.limits.grpc import IDLE_FRAMES_MAX
 from orbitmq.limits.server import HANDLED_AT_ONCE_MAX
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.message_prefix import with_prefix
+from orbitmq.protocol.grpc.messages import Code, QueryRouteResponse, Status
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.remoting.frame import Command
@@ -28,11 +29,13 @@ from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.grpc.connection import GrpcConnection
 from orbitmq.server.grpc.listener import GrpcListener
+from orbitmq.server.grpc.metrics import GrpcMetrics
 from orbitmq.server.listener import ListenerLimits
 from orbitmq.server.made_certificate import CERTIFICATE_FILE, made_certificate
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
 from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.telemetry.metric import Value
 
 LIMIT_S = 60
 
@@ -423,3 +426,41 @@ async def test_the_look_for_idle_connections_gives_budgets_again(monkeypatch: py
             renewed.clear()
             await renewed.wait()
         await it.client.ended(it.client.call("QueryRoute", b"alive"))
+
+
+async def test_what_happens_on_a_port_is_counted() -> None:
+    async with port() as it:
+        client, listener = it.client, it.listener
+        await client.ended(
+            client.call("QueryRoute", QueryRouteResponse(status=Status(code=Code.OK)).SerializeToString())
+        )
+        refused = QueryRouteResponse(status=Status(code=Code.TOPIC_NOT_FOUND)).SerializeToString()
+        await client.ended(client.call("QueryRoute", refused))
+        await client.ended(client.call("SendMessage", b"fail"))
+        await client.ended(client.call("/nowhere", b""))
+        cancelled = client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: bool(it.calls.held))
+        shown = dict(samples(GrpcMetrics(listener)))
+        assert shown["orbitmq_http2_streams", ()] == 1
+        assert shown["rocketmq_proxy_up", ("local",)] == 1
+        client.cancel(cancelled)
+        large = client.call("QueryRoute", b"1000000")
+        await client.ended(large)
+        assert listener.tally.handled_by_name() == [("QueryRoute", 3), ("SendMessage", 1), ("ReceiveMessage", 1)]
+        assert listener.tally.failures_by_name() == [
+            ("QueryRoute", "TOPIC_NOT_FOUND", 1), ("SendMessage", "RESOURCE_EXHAUSTED", 1)
+        ]  # fmt: skip
+        assert listener.tally.unsupported == 1
+        client.writer.write(bytes(9))
+        await client.until(lambda: client.is_closed)
+        shown = dict(samples(GrpcMetrics(listener)))
+        assert shown["orbitmq_http2_resets_total", ("client",)] == 1
+        assert shown["orbitmq_http2_exhausted_windows_total", ()] == 1
+        assert shown["orbitmq_http2_connection_errors_total", ("PROTOCOL_ERROR",)] == 1
+    assert dict(samples(GrpcMetrics(listener)))["rocketmq_proxy_up", ("local",)] == 0
+
+
+def samples(collector: GrpcMetrics) -> Iterator[tuple[tuple[str, tuple[str, ...]], Value]]:
+    for family in collector():
+        for sample in family.samples:
+            yield (family.metric.name, sample.labels), sample.value

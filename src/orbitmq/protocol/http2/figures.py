@@ -1,0 +1,29 @@
+"""What happened on HTTP/2 connections, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+
+class Http2Figures(msgspec.Struct):
+    """Counts of all connections that share it, since its start."""
+
+    resets_received: int = 0
+    """Streams that clients reset: calls that were cancelled."""
+
+    resets_sent: int = 0
+    """Streams that we reset, refused ones among them."""
+
+    streams_refused: int = 0
+    """Streams beyond the most that a connection may have."""
+
+    answers_waited: int = 0
+    """Times that an answer began to wait for a window of its client."""
+
+    answers_dropped: int = 0
+    """Answers that found too much waiting."""
+
+    ends: Counter[int] = msgspec.field(default_factory=Counter)
+    """Error code -> connections that ended by what their clients sent."""
