@@ -6,6 +6,7 @@ process.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -15,8 +16,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.callers import authorization
 from tests.worlds.certificates import Authority
+from tests.worlds.grpc_client import Client
 
+from orbitmq.access.users import User
+from orbitmq.protocol.grpc.messages import Message, Resource, SendMessageRequest, Settings, TelemetryCommand
+from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import encode, request
 from orbitmq.protocol.signing import Credentials
@@ -28,6 +34,20 @@ CHANGED, REFUSED, TYPED, TOKEN = "Marked-changed-5vB1", "Marked-refused-6wN0", "
 KEY_PASSWORD, CONTEXT = "Marked-key-4rT6", "Marked-context-1dS9"
 SECRETS = (ROOT, INNER, APP, CHANGED, REFUSED, TYPED, TOKEN, KEY_PASSWORD, CONTEXT)
 NAMES = ("root", "inner", "app", "typo")
+CALLERS = {
+    "right": authorization(User("app", CHANGED)),
+    "wrong": authorization(User("app", APP)),
+    "super": authorization(User("root", ROOT)),
+    "lent": authorization(User("app", CHANGED)) | {b"x-mq-session-token": TOKEN.encode()},
+    "secret as name": authorization(User(REFUSED, REFUSED)),
+    "secret as signature": {b"authorization": f"MQv2-HMAC-SHA1 Credential=app, Signature={TYPED}".encode()},
+    "secret as field": {b"authorization": TYPED.encode(), b"x-mq-date-time": TYPED.encode()},
+    "nobody": {},
+}
+"""Header fields of gRPC calls."""
+SIGNATURES = [
+    fields[b"authorization"].decode().rpartition("=")[2] for fields in CALLERS.values() if b"x-mq-date-time" in fields
+]
 ALLOWED = {"data/config/orbitmq-access.json", "broker.conf", "home/.config/orbitmq/contexts.toml"}
 """Where secrets belong."""
 
@@ -78,6 +98,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     config.chmod(0o600)
     server = ServedProcess(folder, options=("--config", config))
     found = {f"request {name}": content for name, content in asked(server).items()}
+    found |= {f"call {name}": content for name, content in asyncio.run(called(server)).items()}
     found |= {f"http {name}": content for name, content in watched(server).items()}
     found |= {f"command {name}": content for name, content in commanded(server, folder / "home").items()}
     found |= shown_of(server.pid)
@@ -122,6 +143,28 @@ def asked(server: ServedProcess) -> dict[str, bytes]:
     torn = server.client()
     torn.write(encode(request(RequestCode.SEND_MESSAGE_V2, {"AccessKey": "app", "x": CHANGED}))[:-9])
     torn.close()
+    return answers
+
+
+async def called(server: ServedProcess) -> dict[str, bytes]:
+    """gRPC calls, right ones and wrong ones: all that is answered to them. Whoever gives a secret for a name is told that name."""
+    answers = {}
+    send = SendMessageRequest(messages=[Message(topic=Resource(name="orders"))])
+    settings = TelemetryCommand(settings=Settings())
+    for name, fields in CALLERS.items():
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.grpc_port))
+        for rpc, data in (
+            (Rpc.SEND_MESSAGE, send.SerializeToString()),
+            (Rpc.TELEMETRY, settings.SerializeToString()),
+            (Rpc.HEARTBEAT, b"\xff"),
+        ):
+            stream_id = client.call(rpc, data, fields)
+            async with asyncio.timeout(60):
+                await client.ended(stream_id)
+            said = client.heads[stream_id], client.trailers[stream_id], client.answers.get(stream_id, b"")
+            if name != "secret as name":
+                answers[f"{name} {rpc}"] = repr(said).encode()
+        client.writer.close()
     return answers
 
 
@@ -176,6 +219,7 @@ def commanded(server: ServedProcess, home: Path) -> dict[str, bytes]:
 def test_no_secret_is_where_it_does_not_belong(left: dict[str, bytes]) -> None:
     """An answer to a super user has passwords on purpose; this run asks for none."""
     assert leaks(left, SECRETS) == []
+    assert leaks({where: content.lower() for where, content in left.items()}, filter(None, SIGNATURES)) == []
 
 
 def test_the_run_did_what_it_was_to_do(left: dict[str, bytes]) -> None:
@@ -185,6 +229,9 @@ def test_the_run_did_what_it_was_to_do(left: dict[str, bytes]) -> None:
     assert b"******" in left["request configuration"]
     assert b"check signature failed" in left["request signed wrongly"]
     assert b"is refused" in left["log"]
+    assert b"check signature failed" in left["call wrong SendMessage"]
+    assert b"has no permission" in left["call right SendMessage"]
+    assert b"username cannot be null" in left["call nobody Telemetry"]
     assert left["data/config/topics.json"]
     assert b"brokerName" in left["command --context right broker config get broker-a"]
     assert b"check signature failed" in left["command --context wrong broker config get broker-a"]

@@ -315,7 +315,7 @@ REQUESTS_UNSUPPORTED: Final = _counter(
 )
 ACCESS_DENIED: Final = _counter(
     "orbitmq_access_denied_total",
-    "Requests of callers who are not known (no_name, unknown_user, disabled, wrong_signature), or who may not do it (not_allowed).",
+    "Requests and calls whose caller is not known (no_name, unknown_user, disabled, wrong_signature), or may not do it (not_allowed).",
     "reason",
 )
 HANDLER_ERRORS: Final = _counter("orbitmq_handler_errors_total", "Requests that failed by a defect of ours.", "role")
