@@ -62,6 +62,7 @@ EXPLORERS: Final = (
     ),
     *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended", "plain_access")),
     *(_fuzzer(parser) for parser in ("first_bytes", "tls_records", "policies", "closed_door", "hpack", "http2", "grpc_messages")),
+    _fuzzer("grpc_calls"),
     Explorer(
         "properties",
         ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/property", "-k", "not planted", f"--hypothesis-seed={SEED}"),

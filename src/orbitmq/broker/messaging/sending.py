@@ -126,7 +126,7 @@ def _told(open_send: _OpenSend, at: int, message: SentMessage, outcome: StoredSe
     """What became of one message; with the last the request is answered."""
     open_send.entries[at] = _entry(message, outcome)
     open_send.open_count -= 1
-    if open_send.open_count:
+    if open_send.open_count or not open_send.call.is_wanted:
         return
     entries = [entry for entry in open_send.entries if entry is not None]
     answer = SendMessageResponse(status=_status_above(entries), entries=entries)

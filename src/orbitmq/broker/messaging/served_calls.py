@@ -16,6 +16,7 @@ class ServedCall(NamedTuple):
     answers then, or asks again.
 
     `over`: no message comes any more, or the caller has cancelled (`is_wanted`). What waits for the call is forgotten; the front ends it.
+    Who answers in a later turn looks at `is_wanted` first: a call that nobody wants has ended.
     """
 
     read: Callable[[bytes], Any]

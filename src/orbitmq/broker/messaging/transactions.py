@@ -79,6 +79,8 @@ class TransactionCalls:
 
 def _answer(call: OpenCall, status: PutStatus) -> None:
     """The decision is stored, or was before; or it may be lost."""
+    if not call.is_wanted:
+        return
     text = "" if status is PutStatus.PUT_OK else f"the decision was not stored safely: {status.name}"
     call.answer(EndTransactionResponse(status=status_of(CODES[status], text)).SerializeToString())
     call.end()
