@@ -1,7 +1,7 @@
-"""Answers to requests that may need the far tier, and therefore a later turn.
+"""Answers that may need the far tier, and therefore a later turn.
 
 Rules of this file
-1. What is known at once is answered at once; a look into the far tier answers through the peer when it is done.
+1. What is known at once is answered at once; a look into the far tier answers when it is done.
 2. A question that cannot be answered now (the index is being made ready, too many look-ups wait) is SYSTEM_BUSY: the same
    question can be asked again. A far tier that cannot be reached is SERVICE_NOT_AVAILABLE.
 """
@@ -19,20 +19,29 @@ from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.timing.far.tier import FarBusyError, FarTierError
 
 Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
-class Question(Generic[Found]):
-    """A request whose answer is made of something that is found now or later."""
+class Question(Generic[Found, Answer]):
+    """Something whose answer is made of what is found now or later."""
 
-    def __init__(self, command: Command, peer: Peer, answer: Callable[[Found], Command | None]) -> None:
-        """`answer(found)` gives the answer, or None when it comes through the peer by itself. May raise `OrbitError`."""
-        self._command = command
-        self._peer = peer
+    def __init__(
+        self,
+        answer: Callable[[Found], Answer | None],
+        refused: Callable[[Exception], Answer],
+        send: Callable[[Answer], None],
+    ) -> None:
+        """`answer(found)` gives the answer, or None when it comes by itself. May raise `OrbitError`, of which `refused` makes one.
+
+        `send` gets an answer that is not there at once.
+        """
         self._answer = answer
+        self._refused = refused
+        self._send = send
         self._returned = False
-        self._now: Command | None = None
+        self._now: Answer | None = None
 
-    def ask(self, look: Callable[[Callable[[Found], None], Callable[[Exception], None]], None]) -> Command | None:
+    def ask(self, look: Callable[[Callable[[Found], None], Callable[[Exception], None]], None]) -> Answer | None:
         """Run `look(found, failed)`, which calls one of the two now or later. The answer, when there is one now."""
         try:
             look(self._found, self._failed)
@@ -49,7 +58,8 @@ class Question(Generic[Found]):
             answer = self._answer(found)
         except OrbitError as error:
             answer = self._refused(error)
-        self._send(answer)
+        if answer is not None:
+            self._send(answer)
 
     def _failed(self, error: Exception) -> None:
         answer = self._refused(error)
@@ -58,17 +68,28 @@ class Question(Generic[Found]):
         else:
             self._now = answer
 
-    def _send(self, answer: Command | None) -> None:
-        if answer is not None and not self._command.is_oneway:
-            self._peer.send(answer)
 
-    def _refused(self, error: Exception) -> Command:
-        return response(self._command, code_of(error), error.remark if isinstance(error, Refusal) else str(error))
+def request_question(
+    command: Command, peer: Peer, answer: Callable[[Found], Command | None]
+) -> Question[Found, Command]:
+    """That of a request of remoting; `answer` may send its answer through the peer by itself."""
+
+    def refused(error: Exception) -> Command:
+        refusal = refusal_of(error)
+        return response(command, refusal.code, refusal.remark)
+
+    def send(answer: Command) -> None:
+        if not command.is_oneway:
+            peer.send(answer)
+
+    return Question(answer, refused, send)
 
 
-def code_of(error: Exception) -> ResponseCode:
+def refusal_of(error: Exception) -> Refusal:
+    """What is told of an error."""
     if isinstance(error, Refusal):
-        return error.code
+        return error
     if isinstance(error, FarBusyError | TimerIndexIncompleteError):
-        return ResponseCode.SYSTEM_BUSY
-    return ResponseCode.SERVICE_NOT_AVAILABLE if isinstance(error, FarTierError) else ResponseCode.SYSTEM_ERROR
+        return Refusal(ResponseCode.SYSTEM_BUSY, str(error))
+    is_far = isinstance(error, FarTierError)
+    return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE if is_far else ResponseCode.SYSTEM_ERROR, str(error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.broker.timers.answering import Question
+from orbitmq.broker.timers.answering import Question, request_question
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.clock import Clock
 from orbitmq.protocol.names import TIMER_TOPIC
@@ -73,5 +73,5 @@ class TimerFigures:
             )
             return response(command, ResponseCode.SUCCESS, body=body.encode())
 
-        question = Question[Mapping[str, int]](command, peer, answered)
+        question: Question[Mapping[str, int], Command] = request_question(command, peer, answered)
         return question.ask(lambda done, _: done(self._timers.index.counts(None, None, None, 0).by_topic))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.timers.answering import Question
+from orbitmq.broker.timers.answering import Question, request_question
 from orbitmq.broker.timers.changing import OnDone, TimerChanges
 from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
@@ -127,7 +127,7 @@ class TimerRequests:
     ) -> Command | None:  # fmt: skip
         """Answer with what is selected, now or when the far tier has been asked."""
         wanted = self._finder.wanted(change.selector)
-        question = Question[Meant](command, peer, lambda meant: answer(wanted, meant))
+        question: Question[Meant, Command] = request_question(command, peer, lambda meant: answer(wanted, meant))
         return question.ask(lambda done, failed: self._finder.meant(wanted, limit, done, failed))
 
     def _change(
@@ -217,7 +217,7 @@ class TimerRequests:
             return self._far_page(command, peer, query, cursor.removeprefix(_FAR_CURSOR))
         if query.tier == TIER_FAR or (cursor and not cursor.startswith(_NEAR_CURSOR)):
             raise _wrong("the cursor is not one of a page of these timers")
-        question = Question[TimerPage](command, peer, lambda page: _success(command, page))
+        question: Question[TimerPage, Command] = request_question(command, peer, lambda page: _success(command, page))
         return question.ask(lambda done, _: done(self._near_page(query, cursor.removeprefix(_NEAR_CURSOR) or None)))
 
     def _near_page(self, query: TimerQuery, cursor: str | None) -> TimerPage:
@@ -268,7 +268,7 @@ class TimerRequests:
             timers = [self._finder.view(record) for record in page.records]
             return _success(command, TimerPage(timers, more, page.left_out))
 
-        question = Question[FarPage](command, peer, answer)
+        question: Question[FarPage, Command] = request_question(command, peer, answer)
         return question.ask(
             lambda done, failed: far.find(
                 wanted, lambda page: failed(page) if isinstance(page, Exception) else done(page)
@@ -281,7 +281,9 @@ class TimerRequests:
         query = _read(CountQuery, command)
         if query.bucket_ms < 0:
             raise _wrong(f"a bucket has a width of at least 1 ms, not {query.bucket_ms}")
-        question = Question[TimerCountsBody](command, peer, lambda counts: _success(command, counts))
+        question: Question[TimerCountsBody, Command] = request_question(
+            command, peer, lambda counts: _success(command, counts)
+        )
         return question.ask(lambda done, _: done(self._counts(query)))
 
     def _counts(self, query: CountQuery) -> TimerCountsBody:

@@ -20,7 +20,8 @@ from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
 from orbitmq.broker.timers.far_tier import FarTierRequests
 from orbitmq.broker.timers.figures import TimerFigures
 from orbitmq.broker.timers.finding import TimerFinder
-from orbitmq.broker.timers.recalling import RecallProcessor
+from orbitmq.broker.timers.recall_requests import RecallRequests
+from orbitmq.broker.timers.recalls import Recalls
 from orbitmq.broker.timers.requests import TimerRequests
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.broker.timers.waiting import WaitingQuestions
@@ -68,7 +69,8 @@ class TimerService(Room):
             core.settings.broker_name, intake.rules.precision_ms, core.topics, timers, index, far, store, clock
         )
         requests = TimerRequests(self.finder, self.changes, timers, index, far)
-        recalls = RecallProcessor(core.topics, self.finder, self.changes, clock)
+        self.recalls: Final = Recalls(core.topics, self.finder, self.changes, clock)
+        recalls = RecallRequests(self.recalls)
         self._led_to: dict[RequestCode, LedTo] = dict.fromkeys(SELECTING, requests.topics)
         self._led_to[RequestCode.RECALL_MESSAGE] = recalls.topics
         questions = {
@@ -85,9 +87,16 @@ class TimerService(Room):
         }
         self._waiting = waiting = WaitingQuestions(store, clock)
         for code, handler in questions.items():
-            self._handlers[code] = waiting.when_ready(handler, lambda: index.is_ready)
+            self._handlers[code] = waiting.when_ready(handler, self._is_ready)
         for code, handler in counts.items():
             self._handlers[code] = waiting.when_ready(handler, lambda: index.is_counted)
+
+    def wait_until_ready(self, question: object) -> None:
+        """Before a look-up or a change that another front end asks for. Raises NotAnsweredYet, and lets the same question pass later."""
+        self._waiting.wait_for(self._is_ready, question)
+
+    def _is_ready(self) -> bool:
+        return self.index.is_ready
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return self._handlers

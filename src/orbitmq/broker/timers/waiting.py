@@ -25,36 +25,41 @@ WAKEUP: Final = "timer-questions"
 
 class _Waiting(NamedTuple):
     until_ns: int
-    command: Command
+    question: object
     again: Callable[[], None]
     is_ready: Callable[[], bool]
 
 
 class WaitingQuestions:
-    """The requests that wait at one broker."""
+    """The requests that wait at one broker. A question is whatever stands for a request, also when that is asked again."""
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._waiting: list[_Waiting] = []
-        self._ended: Command | None = None
-        """The request that has waited and is handled anew."""
+        self._ended: object = None
+        """The question that has waited and is asked anew."""
         store.deadlines.define(WAKEUP, self._look)
 
     def when_ready(self, handler: RequestHandler, is_ready: Callable[[], bool]) -> RequestHandler:
         """A handler that runs `handler` when `is_ready()`, and after `TIMER_QUESTION_WAITS_MS` at the latest."""
 
         def ask(command: Command, peer: Peer) -> Command | None:
-            has_waited = command is self._ended
-            if is_ready() or has_waited or command.is_oneway or len(self._waiting) >= TIMER_QUESTIONS_WAITING_MAX:
-                return handler(command, peer)
-            raise NotAnsweredYet(lambda again: self._wait(command, again, is_ready))
+            if not command.is_oneway:
+                self.wait_for(is_ready, command)
+            return handler(command, peer)
 
         return ask
 
-    def _wait(self, command: Command, again: Callable[[], None], is_ready: Callable[[], bool]) -> None:
+    def wait_for(self, is_ready: Callable[[], bool], question: object) -> None:
+        """Raises NotAnsweredYet unless `is_ready()`, the question has waited for `TIMER_QUESTION_WAITS_MS`, or too many wait."""
+        has_waited = question is self._ended
+        if not (is_ready() or has_waited or len(self._waiting) >= TIMER_QUESTIONS_WAITING_MAX):
+            raise NotAnsweredYet(lambda again: self._wait(question, again, is_ready))
+
+    def _wait(self, question: object, again: Callable[[], None], is_ready: Callable[[], bool]) -> None:
         until_ns = self._clock.monotonic_ns() + TIMER_QUESTION_WAITS_MS * NS_PER_MS
-        self._waiting.append(_Waiting(until_ns, command, again, is_ready))
+        self._waiting.append(_Waiting(until_ns, question, again, is_ready))
         self._arm()
 
     def _arm(self) -> None:
@@ -72,7 +77,7 @@ class WaitingQuestions:
             self._arm()
 
     def _end(self, one: _Waiting) -> None:
-        self._ended = one.command
+        self._ended = one.question
         one.again()
         self._ended = None
 

@@ -1,20 +1,25 @@
-"""RECALL_MESSAGE: RocketMQ's request to recall one timer message by its handle.
+"""Recalls of one timer message by its handle: what becomes of one, whichever front end it came through.
 
 Rules of this file
 1. The checks come in RocketMQ's order with its codes: switched off, not accepting, unknown topic, a handle that is wrong.
-2. The answer is truthful, which RocketMQ's is not: success means that the message is not delivered, by this recall or an
+2. The outcome is truthful, which RocketMQ's is not: success means that the message is not delivered, by this recall or an
    earlier one. What is delivered, or unknown, or on its way, is ILLEGAL_OPERATION and says so. A sender's retry may have stored a
    message several times under its unique key: all that wait are recalled, and success means that none has left.
 3. A handle goes on to work after a reschedule: the message is found by its unique key, and only what is not found is held
    against the handle's time.
+4. A recall is told when its record is as durable as the flush mode asks.
 
-Source: RocketMQ broker, recall; remoting, RECALL_MESSAGE.
+Source: RocketMQ broker, recall; remoting, RECALL_MESSAGE; gRPC, RecallMessage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from orbitmq.broker.refusal import Refusal, topic_missing
-from orbitmq.broker.timers.answering import Question
+from orbitmq.broker.timers.answering import Question, refusal_of
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted, wanted_of_handle
 from orbitmq.broker.topics import TopicTable
@@ -23,8 +28,6 @@ from orbitmq.errors import ProtocolError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.protocol.remoting.frame import Command, response
-from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.timer_bodies import Verdict
 from orbitmq.store.durability import PutStatus
 
@@ -35,44 +38,67 @@ REMARKS = {
 }
 
 
-class RecallProcessor:
-    def __init__(
-        self,
-        topics: TopicTable,
-        finder: TimerFinder,
-        changes: TimerChanges,
-        clock: Clock,
-    ) -> None:
+class TimerRecalled(msgspec.Struct, frozen=True, gc=False):
+    """The message is not delivered. `status`: whether the record of that is as durable as the flush mode asks."""
+
+    message_id: str
+    status: PutStatus = PutStatus.PUT_OK
+
+
+class NotRecalledRefusal(Refusal):
+    """The handle is sound, and its message does not wait: front ends may have a code of their own for it."""
+
+    def __init__(self, verdict: Verdict, more: str = "") -> None:
+        super().__init__(ResponseCode.ILLEGAL_OPERATION, REMARKS[verdict] + more)
+        self.verdict = verdict
+
+
+RecallOutcome = TimerRecalled | Refusal
+
+
+class Recalls:
+    """Recalls that one broker is asked for."""
+
+    def __init__(self, topics: TopicTable, finder: TimerFinder, changes: TimerChanges, clock: Clock) -> None:
         self._topics = topics
         self._finder = finder
         self._changes = changes
         self._clock = clock
 
-    def recall(self, command: Command, peer: Peer) -> Command | None:
-        """RECALL_MESSAGE (370). Cost: about 35 us."""
-        handle = self._checked(command)
+    def recall(self, topic: str, handle_text: str, told: Callable[[RecallOutcome], None]) -> RecallOutcome | None:
+        """The outcome where it is known at once; else None, and `told` hears it later, once. Cost: about 35 us.
+
+        Raises RecordsNotInMemory and OSError, when nothing was changed.
+        """
+        try:
+            handle = self._checked(topic, handle_text)
+        except Refusal as refusal:
+            return refusal
         wanted = wanted_of_handle(handle)
-        question = Question[Meant](command, peer, lambda meant: self._recall(command, peer, handle, wanted, meant))
+        question = Question[Meant, RecallOutcome](
+            lambda meant: self._recall(handle, wanted, meant, told), refusal_of, told
+        )
         return question.ask(
             lambda done, failed: self._finder.meant(wanted, TIMER_CHANGES_PER_REQUEST_MAX, done, failed)
         )
 
     def _recall(
-        self, command: Command, peer: Peer, handle: RecallHandle, wanted: Wanted, meant: Meant
-    ) -> Command | None:
-        answer = response(command, ResponseCode.SUCCESS, fields={"msgId": handle.message_id})
+        self, handle: RecallHandle, wanted: Wanted, meant: Meant, told: Callable[[RecallOutcome], None]
+    ) -> RecallOutcome | None:
         if not meant.pending:
             verdict = Verdict.TOO_LATE if meant.leaving else self._finder.past(wanted).verdict
-            if verdict is not Verdict.ALREADY_RECALLED:
-                raise self._not_recalled(handle, verdict)
-            return answer
+            return (
+                TimerRecalled(handle.message_id)
+                if verdict is Verdict.ALREADY_RECALLED
+                else self._not_recalled(handle, verdict)
+            )
         count, statuses = len(meant.pending), list[PutStatus]()
         left = self._copy_left(wanted, meant)
 
         def settled(status: PutStatus) -> None:
             statuses.append(status)
-            if len(statuses) == count and not command.is_oneway:
-                peer.send(_answered(answer, statuses, left, is_all=meant.is_all))
+            if len(statuses) == count:
+                told(_outcome(handle.message_id, statuses, left, is_all=meant.is_all))
 
         begun = 0
         try:
@@ -92,16 +118,11 @@ class RecallProcessor:
             return Verdict.ALREADY_DELIVERED
         return Verdict.TOO_LATE if meant.leaving else None
 
-    def topics(self, command: Command) -> list[str]:
-        """The topic of the handle. Raises Refusal."""
-        return [_handle(command).topic]
-
-    def _checked(self, command: Command) -> RecallHandle:
+    def _checked(self, topic: str, handle_text: str) -> RecallHandle:
         self._changes.check_allowed()
-        topic = command.text("topic")
         if self._topics.get(topic) is None:
             raise topic_missing(topic)
-        handle = _handle(command)
+        handle = read_handle(handle_text)
         if handle.topic != topic:
             raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION, f"the recall handle is of topic {handle.topic!r}, not of {topic!r}"
@@ -114,37 +135,35 @@ class RecallProcessor:
         return handle
 
     def _not_recalled(self, handle: RecallHandle, verdict: Verdict) -> Refusal:
-        remark = REMARKS[verdict]
-        now_ms = self._clock.now_ms()
-        if verdict is Verdict.NOT_FOUND and handle.timestamp_ms <= now_ms:
-            remark += f": its time {handle.timestamp_ms} has passed"
-        return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        if verdict is Verdict.NOT_FOUND and handle.timestamp_ms <= self._clock.now_ms():
+            return NotRecalledRefusal(verdict, f": its time {handle.timestamp_ms} has passed")
+        return NotRecalledRefusal(verdict)
 
 
-def _handle(command: Command) -> RecallHandle:
+def read_handle(text: str) -> RecallHandle:
+    """What a handle says. Raises Refusal for a text that is none."""
     try:
-        return decode_handle(command.text("recallHandle"))
+        return decode_handle(text)
     except ProtocolError as error:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
 
 
-def _answered(answer: Command, statuses: list[PutStatus], left: Verdict | None, *, is_all: bool) -> Command:
-    """The answer when the recall of every copy has ended."""
+def _outcome(message_id: str, statuses: list[PutStatus], left: Verdict | None, *, is_all: bool) -> RecallOutcome:
+    """What became of a recall when that of every copy has ended."""
     failed_count = statuses.count(PutStatus.SERVICE_NOT_AVAILABLE)
     if failed_count:
-        answer.code, answer.fields = ResponseCode.SERVICE_NOT_AVAILABLE, {}
-        answer.remark = (
+        return Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
             f"{failed_count} of {len(statuses)} copies of the message could not be recalled: try again later"
             if failed_count < len(statuses)
-            else "the recall could not be written: nothing was changed, try again later"
+            else "the recall could not be written: nothing was changed, try again later",
         )
-    elif not is_all:
-        answer.code, answer.fields = ResponseCode.SYSTEM_BUSY, {}
-        answer.remark = f"{len(statuses)} copies of the message were recalled, and more of them wait: recall it again"
-    elif left is not None:
-        answer.code, answer.fields = ResponseCode.ILLEGAL_OPERATION, {}
-        answer.remark = f"{REMARKS[left]}; it was stored several times, and {len(statuses)} that waited were recalled"
-    elif PutStatus.FLUSH_DISK_TIMEOUT in statuses:
-        answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-        answer.remark = "the recall is stored, but was not flushed to disk in time"
-    return answer
+    if not is_all:
+        return Refusal(
+            ResponseCode.SYSTEM_BUSY,
+            f"{len(statuses)} copies of the message were recalled, and more of them wait: recall it again",
+        )
+    if left is not None:
+        return NotRecalledRefusal(left, f"; it was stored several times, and {len(statuses)} that waited were recalled")
+    is_late = PutStatus.FLUSH_DISK_TIMEOUT in statuses
+    return TimerRecalled(message_id, PutStatus.FLUSH_DISK_TIMEOUT if is_late else PutStatus.PUT_OK)
