@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.access.needed import Needed
 from orbitmq.broker.messaging.needs import NEEDS
+from orbitmq.protocol.grpc import messages
 from orbitmq.protocol.grpc.messages import (
     AckMessageRequest,
     ChangeInvisibleDurationRequest,
@@ -152,6 +153,40 @@ EMPTY: list[tuple[Rpc, Any, int]] = [
 )
 def test_a_name_that_is_missing_is_a_need_that_nobody_has(rpc: Rpc, request_: Any, count: int) -> None:
     assert [needed.name for needed in NEEDS[rpc](request_)] == [""] * count
+
+
+FROM_THE_SERVER = ("recover_orphaned_transaction_command", "verify_message_command")
+"""Commands that name topics and say nothing when a client sends them."""
+
+
+def filled(message: Any, choice: int, names: list[str], path: str) -> None:
+    """Name something wherever a message can name a topic or a group; of what is one of several things that one."""
+    for field in message.DESCRIPTOR.fields:
+        kind, of = field.message_type, field.containing_oneof
+        if kind is None or field.name in FROM_THE_SERVER or kind.GetOptions().map_entry:
+            continue
+        count = 1 if of is None else len(of.fields)
+        if of is not None and of.fields[choice % count].name != field.name:
+            continue
+        inner = getattr(message, field.name)
+        inner = inner.add() if field.is_repeated else inner
+        if kind.name == "Resource":
+            inner.name = f"{path}.{field.name}"
+            names.append(inner.name)
+        else:
+            inner.SetInParent()
+            filled(inner, choice // count, names, f"{path}.{field.name}")
+
+
+@pytest.mark.parametrize("choice", range(16))
+@pytest.mark.parametrize("rpc", NEEDS)
+def test_whatever_a_request_can_name_is_judged(rpc: Rpc, choice: int) -> None:
+    """By the definitions themselves: a field that a newer version of them adds is not passed over."""
+    request, names = getattr(messages, RPCS[rpc].request)(), list[str]()
+    filled(request, choice, names, rpc)
+    assert set(names) <= {needed.name for needed in NEEDS[rpc](request)}
+    if rpc is not Rpc.TELEMETRY:
+        assert names
 
 
 def test_no_property_of_a_user_leads_a_send_to_another_topic() -> None:
