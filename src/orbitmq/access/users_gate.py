@@ -103,17 +103,20 @@ class UsersGate:
             self._judge(user, needs, peer.address[0], command)
 
     def admit_call(self, call: OpenCall, needs: CallNeeds) -> str:
-        """See `Gate.admit_call`. Costs 6 us for a send that is judged."""
+        """See `Gate.admit_call`. Costs 6 us for a send that is judged.
+
+        Who has signed what needs no signature is known nevertheless: a client's calls have to lead to one session.
+        """
         rpc, address = call.call.row.rpc, call.address[0]
         is_signed, is_judged = self._call_rules[rpc]
-        if not is_signed:
-            return ""
         signature = read_authorization(call.call.authorization)
-        if signature is None:
-            self._refuse(Unproven.NO_NAME, _CALL_REMARKS, "", rpc, address)
-        user = self._authentication.caller_of_call(signature, call.call.signed_text)
+        user: User | Unproven = Unproven.NO_NAME
+        if signature is not None:
+            user = self._authentication.caller_of_call(signature, call.call.signed_text)
         if isinstance(user, Unproven):
-            self._refuse(user, _CALL_REMARKS, signature.access_key, rpc, address)
+            if not is_signed:
+                return ""
+            self._refuse(user, _CALL_REMARKS, "" if signature is None else signature.access_key, rpc, address)
         if is_judged and user.type is not UserType.SUPER:
             try:
                 needed = needs_of_call(rpc, needs())

@@ -411,6 +411,8 @@ class TestCalls:
         assert isinstance(door.call(CallingCall(Rpc.HEARTBEAT), IN_GROUP), Denied), "who is to be judged has to sign"
         door = Door(GateRules(CLUSTER, authorizes=False, unsigned=frozenset({Rpc.HEARTBEAT})))
         assert door.call(signed_call(Rpc.HEARTBEAT, ANN, "wrong")) == ""
+        assert door.call(signed_call(Rpc.HEARTBEAT, ANN)) == "ann", "its other calls are ann's"
+        assert not door.gate.denials
         assert isinstance(door.call(CallingCall(Rpc.QUERY_ROUTE)), Denied)
 
     def test_failures_count_with_those_of_remoting(self, door: Door, caplog: pytest.LogCaptureFixture) -> None:

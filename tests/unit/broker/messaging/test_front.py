@@ -284,6 +284,18 @@ def test_a_client_that_may_no_more_is_forgotten(rig: GatedRig) -> None:
     assert len(rig.front.sessions) == 0
 
 
+def test_a_client_whose_heartbeats_need_no_signature_is_one_client(rig: GatedRig) -> None:
+    exempt: frozenset[int | Rpc] = frozenset({Rpc.HEARTBEAT})
+    rig.front._gate = UsersGate(rig.users, GateRules(CLUSTER, True, exempt, exempt), FailedAttempts(rig.clock))
+    ann = rig.client(user=ANN)
+    ann.connect(consumer_says("shop", "mine"))
+    rig.users.granted.clear()
+    assert beat(ann, "shop").code == Code.OK
+    assert beat(rig.client(), "shop").code == Code.UNRECOGNIZED_CLIENT_TYPE, (
+        "who signs nothing reaches nobody's session"
+    )
+
+
 def test_a_heartbeat_names_the_group_that_its_caller_may_consume_in(rig: GatedRig) -> None:
     rig.users.grant(BOB, Grant("Topic:mine", SUB), Grant("Group:*", SUB))
     bob = rig.client(user=BOB)
