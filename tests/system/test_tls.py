@@ -216,6 +216,7 @@ def test_the_doctor_asks_over_tls(tmp_path: Path) -> None:
         tmp_path / "server", settings={"tls.test.mode.enable": "true", "tls.server.mode": "enforcing"}
     )
     ports = ("--nameserver-port", server.name_port, "--broker-port", server.port, "--http-port", server.http_port)
+    ports += ("--grpc-port", server.grpc_port)
     line = [sys.executable, "-m", "orbitmq", "doctor", "--data", tmp_path, "--json", *ports]
     done = subprocess.run(
         [*map(str, line)], capture_output=True, text=True, env=clean_environment(), timeout=180, check=False
@@ -223,6 +224,7 @@ def test_the_doctor_asks_over_tls(tmp_path: Path) -> None:
     found = {row["check"]: row["found"] for row in json.loads(done.stdout)}
     assert "in use by a server that answers" in found["name server port"]
     assert "in use by a server that answers" in found["broker port"]
+    assert "speaks HTTP/2 over TLS" in found["grpc port"]
     assert "the server there is ready" in found["http port"]
     assert "expires in" in found["certificate"]
     server.stop()

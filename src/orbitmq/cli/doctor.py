@@ -30,12 +30,13 @@ def doctor(
         int, typer.Option("--nameserver-port", min=1, max=65535, help="Port of the name server.")
     ] = 9876,
     broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535, help="Port of the broker.")] = 10911,
+    grpc_port: Annotated[int, typer.Option("--grpc-port", min=1, max=65535, help="Port for gRPC.")] = 8081,
     http_port: Annotated[int, typer.Option("--http-port", min=1, max=65535, help="Port of metrics and health.")] = 5557,
 ) -> None:
     """Check Python, limits, disk, clock and ports, and whether a running server answers."""
-    from orbitmq.cli.doctor_checks import Level, all_checks
+    from orbitmq.cli.doctor_checks import Level, Ports, all_checks
 
-    results = all_checks(data, host, nameserver_port, broker_port, http_port)
+    results = all_checks(data, host, Ports(nameserver_port, broker_port, grpc_port, http_port))
     rows = [
         {"level": result.level.value, "check": result.check, "found": result.found, "remedy": result.remedy}
         for result in results

@@ -53,9 +53,16 @@ class Result(NamedTuple):
     remedy: str = ""
 
 
-def all_checks(
-    data: Path, host: str, nameserver_port: int, broker_port: int, http_port: int, clock: Clock | None = None
-) -> list[Result]:
+class Ports(NamedTuple):
+    """Where a server listens, or will."""
+
+    nameserver: int
+    broker: int
+    grpc: int
+    http: int
+
+
+def all_checks(data: Path, host: str, ports: Ports, clock: Clock | None = None) -> list[Result]:
     """All checks in the order in which a start would meet them."""
     from orbitmq.server.descriptors import mapping_limit
 
@@ -70,9 +77,10 @@ def all_checks(
         *take_over(data),
         *hand_over(data),
         wall_clock(clock.now_ms(), newest_change_ms(data)),
-        port("name server", host, nameserver_port),
-        port("broker", host, broker_port),
-        *readiness(http_port),
+        port("name server", host, ports.nameserver),
+        port("broker", host, ports.broker),
+        grpc_port(host, ports.grpc),
+        *readiness(ports.http),
     ]
 
 
@@ -238,6 +246,36 @@ def port(role: str, host: str, number: int) -> Result:
     return Result(Level.OK, check, f"{host}:{number} is free")
 
 
+def grpc_port(host: str, number: int) -> Result:
+    """The port for clients of RocketMQ 5 is free, or a server there speaks HTTP/2, as gRPC does."""
+    check, where = "grpc port", f"{host}:{number}"
+    remedy = "give the server another port with --grpc-port, or stop what listens there"
+    for tls in (None, _trusting_anybody(("h2",))):  # the second for a server that takes nothing but TLS
+        try:
+            if _begins_http2(host, number, tls):
+                how = "over TLS" if tls is not None else "without TLS"
+                return Result(Level.OK, check, f"{where} in use by a server that speaks HTTP/2 {how}")
+        except ConnectionRefusedError:
+            return Result(Level.OK, check, f"{where} is free")
+        except OSError as problem:
+            if tls is not None:
+                return Result(Level.WARN, check, f"{where} is in use, and no HTTP/2 is spoken there: {problem}", remedy)
+    return Result(Level.WARN, check, f"{where} is in use, and no HTTP/2 is spoken there", remedy)
+
+
+def _begins_http2(host: str, number: int, tls: ssl.SSLContext | None) -> bool:
+    """Whether the server begins with its settings. OSError where it does not answer in time."""
+    from orbitmq.protocol.http2.frames import HEAD_BYTES, PREFACE, ErrorCode, FrameType, goaway_frame, settings_frame
+
+    with socket.create_connection((host, number), timeout=DOCTOR_ANSWER_TIMEOUT_S) as plain:
+        stream = plain if tls is None else tls.wrap_socket(plain)
+        stream.sendall(PREFACE + settings_frame(b"") + goaway_frame(0, ErrorCode.NO_ERROR))
+        head = b""
+        while len(head) < HEAD_BYTES and (data := stream.recv(HEAD_BYTES - len(head))):
+            head += data
+        return len(head) == HEAD_BYTES and head[3] == FrameType.SETTINGS
+
+
 def readiness(number: int) -> list[Result]:
     """The port for metrics and health is free, or a server there says that it is ready, or why it is not; and how long its certificate
     is good."""
@@ -285,13 +323,15 @@ def _ready_facts(connection: HTTPConnection) -> dict[str, Any]:
         connection.close()
 
 
-def _trusting_anybody() -> ssl.SSLContext:
+def _trusting_anybody(alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
     """For questions without secrets, to a server of this machine whose certificate may be what is wrong."""
     import ssl
 
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    if alpn:
+        context.set_alpn_protocols(alpn)
     return context
 
 

@@ -15,6 +15,7 @@ from scripted_server import Ran, ScriptedServer
 
 from orbitmq.cli import doctor_checks
 from orbitmq.cli.doctor_checks import Level
+from orbitmq.protocol.http2.settings import Http2Limits
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.fence import raise_fence
@@ -143,6 +144,38 @@ def test_readiness_is_asked_for(content: bytes, level: Level, found: str) -> Non
         [result] = doctor_checks.readiness(number)
     assert result.level is level
     assert found in result.found
+
+
+@pytest.mark.parametrize(
+    ("content", "level", "found"),
+    [
+        (Http2Limits().announcement(), Level.OK, "a server that speaks HTTP/2 without TLS"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Level.WARN, "no HTTP/2 is spoken there"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Level.WARN, "no HTTP/2 is spoken there"),
+        (b"\x00\x00", Level.WARN, "no HTTP/2 is spoken there"),
+        (b"", Level.WARN, "no HTTP/2 is spoken there"),
+    ],
+)
+def test_the_port_for_grpc_is_tried(content: bytes, level: Level, found: str) -> None:
+    listener, number = answering(content)
+    with listener:
+        result = doctor_checks.grpc_port("127.0.0.1", number)
+    assert result.level is level
+    assert found in result.found
+    assert bool(result.remedy) is (level is not Level.OK)
+
+
+def test_a_port_for_grpc_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "DOCTOR_ANSWER_TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = doctor_checks.grpc_port("127.0.0.1", listener.getsockname()[1])
+    assert (result.level, "timed out" in result.found) == (Level.WARN, True)
+
+
+def test_without_a_server_the_port_for_grpc_is_free(free_port: int) -> None:
+    assert doctor_checks.grpc_port("127.0.0.1", free_port) == (
+        Level.OK, "grpc port", f"127.0.0.1:{free_port} is free", "",
+    )  # fmt: skip
 
 
 def test_without_a_server_the_http_port_is_free(free_port: int) -> None:
