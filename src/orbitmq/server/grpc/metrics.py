@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.protocol.http2.frames import ErrorCode
-from orbitmq.server.grpc.connection import GrpcConnection
 from orbitmq.server.grpc.listener import GrpcListener
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, by_label, one
@@ -22,7 +21,7 @@ class GrpcMetrics:
 
     def __call__(self) -> Iterator[Family]:
         listener, figures = self._listener, self._listener.figures
-        connections = [peer.http2 for peer in listener.peers if isinstance(peer, GrpcConnection)]
+        connections = [connection.http2 for connection in listener.connections]
         yield by_label(catalogue.PROXY_UP, [(MODE, int(listener.is_listening))])
         yield one(catalogue.HTTP2_STREAMS, sum([http2.stream_count for http2 in connections]))
         yield one(catalogue.HTTP2_WAITING, sum([http2.queued_bytes for http2 in connections]))
