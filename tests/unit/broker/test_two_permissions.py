@@ -15,7 +15,7 @@ from tests.unit.broker.conftest import NOW_MS, SMALL_STORE, STORE_HOST, ListPeer
 from tests.unit.broker.test_led_to import LedRig, definition
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP
 
-from orbitmq.access import needed
+from orbitmq.access import request_needs
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.users import User, UserType
 from orbitmq.access.users_gate import GateRules, UsersGate
@@ -190,6 +190,6 @@ def test_two_permissions_are_not_a_third(rig: AttackedRig) -> None:
 
 
 def test_planted_nobody_asks_where_a_request_leads(rig: AttackedRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed, "_in_record", lambda command, led_to: [])
+    monkeypatch.setattr(request_needs, "_in_record", lambda command, led_to: [])
     with pytest.raises(AssertionError):
         attack(rig)

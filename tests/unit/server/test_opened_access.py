@@ -170,6 +170,6 @@ def test_a_server_that_asks_nobody_who_they_are_imports_nothing_for_it() -> None
     loaded = set(
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout.decode().split()
     )
-    heavy = {"table", "users_gate", "authentication", "policies", "evaluation", "needed", "sealing", "plain"}
+    heavy = {"table", "users_gate", "authentication", "policies", "evaluation", "request_needs", "sealing", "plain"}
     assert loaded & {f"orbitmq.access.{name}" for name in heavy} == set()
     assert "orbitmq.access.gate" in loaded, "what would be found"

@@ -56,6 +56,8 @@ PLACE: Final = "place in white lists"
 NOT_ALLOWED: Final = "not_allowed"
 """Label of a metric: the caller is known and may not do it."""
 
+_NO_KEY: Final = "No accessKey is configured"
+
 _PERMISSION_OF: Final = {Action.PUB: PlainPermission.PUB, Action.SUB: PlainPermission.SUB}
 _PUB: Final = frozenset({Action.PUB})
 _SUB: Final = frozenset({Action.SUB})
@@ -96,7 +98,10 @@ class PlainGate:
         fields = _asked_from(peer, table)
         if fields is None:
             return
-        account = self._account(table, command.fields.get(ACCESS_KEY_FIELD), command.code, address)
+        name = command.fields.get(ACCESS_KEY_FIELD)
+        if name is None:
+            self._refuse(Unproven.NO_NAME, _NO_KEY, command.code, address)
+        account = self._account(table, name, command.code, address)
         if account.white_addresses.matches(fields):
             return
         user = self._authentication.caller(command)
@@ -112,8 +117,10 @@ class PlainGate:
         if fields is None:
             return ""
         signature = read_authorization(call.call.authorization)
-        account = self._account(table, None if signature is None else signature.access_key, rpc, address)
-        if signature is None or account.white_addresses.matches(fields):
+        if signature is None:
+            self._refuse(Unproven.NO_NAME, _NO_KEY, rpc, address)
+        account = self._account(table, signature.access_key, rpc, address)
+        if account.white_addresses.matches(fields):
             return ""
         user = self._authentication.caller_of_call(signature, call.call.signed_text)
         if isinstance(user, Unproven):
@@ -169,10 +176,8 @@ class PlainGate:
                 text = f"No default permission for {needed.resource.value.lower()}:{needed.name or '*'}"
                 self._deny(request, NOT_ALLOWED, text)
 
-    def _account(self, table: PlainTable, name: str | None, request: int | str, address: str) -> PlainAccount:
-        """The account that the caller names. Raises `Denied`."""
-        if name is None:
-            self._refuse(Unproven.NO_NAME, "No accessKey is configured", request, address)
+    def _account(self, table: PlainTable, name: str, request: int | str, address: str) -> PlainAccount:
+        """The account of that name. Raises `Denied`."""
         account = table.accounts.get(name)
         if account is None:
             self._refuse(Unproven.UNKNOWN_USER, f"No acl config for {name}", request, address)
