@@ -27,7 +27,6 @@ ASKS = {
     MessageType.DELAY: "names a delay level or a time (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS)",
     MessageType.FIFO: "names the key of an order (__SHARDINGKEY)",
     MessageType.PRIORITY: "names a priority (_SYS_MSG_PRIORITY_)",
-    MessageType.LITE: "names a lite topic (__LITE_TOPIC)",
     MessageType.NORMAL: "asks for nothing that makes it another one",
 }
 """Why a message is of a type."""
@@ -42,8 +41,21 @@ class WrongTypeRefusal(Refusal):
     """The refusal of a message whose type is not that of its topic: front ends may have a code of their own for it."""
 
 
+class LiteTopicRefusal(Refusal):
+    """The refusal of what names a lite topic: front ends may have a code of their own for it. `what` named it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"lite topics of RocketMQ 5.5 are not part of this broker ({what}): use an ordinary topic",
+        )
+
+
 def check_type(topic: str, attributes: Mapping[str, str], sent: MessageType, why: str) -> None:
-    """Raises `WrongTypeRefusal` for a message of a type that the topic does not take. `why` types are checked ends a sentence."""
+    """Raises `WrongTypeRefusal` for a message of a type that the topic does not take, `LiteTopicRefusal` for one that none takes. `why`
+    types are checked ends a sentence."""
+    if sent is MessageType.LITE:
+        raise LiteTopicRefusal(f"property {Property.LITE_TOPIC}")
     taken = taken_type(attributes)
     if taken in (sent, MessageType.MIXED) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return
@@ -55,9 +67,6 @@ def check_type(topic: str, attributes: Mapping[str, str], sent: MessageType, why
 
 
 def check_lite(values: Mapping[str, str]) -> None:
-    """Raises `Refusal` for a message that is meant for a lite topic: nobody would receive it there."""
+    """Raises `LiteTopicRefusal` for a message that is meant for a lite topic: nobody would receive it there."""
     if Property.LITE_TOPIC in values:
-        raise Refusal(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"lite topics of RocketMQ 5.5 are not part of this broker (property {Property.LITE_TOPIC}): send to an ordinary topic",
-        )
+        raise LiteTopicRefusal(f"property {Property.LITE_TOPIC}")

@@ -16,9 +16,12 @@ from functools import partial
 from typing import Final
 
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.message_types import LiteTopicRefusal
 from orbitmq.broker.messaging.forwarding import Forwarding
 from orbitmq.broker.messaging.held_messages import HeldMessage
+from orbitmq.broker.messaging.lite_topics import refuse_lite_topic
 from orbitmq.broker.messaging.popped import named_by, renewed_handle, settling_status
+from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
@@ -111,6 +114,8 @@ class SettlingCalls:
     def _acknowledge(
         self, entry: AckMessageEntry, session: Session | None, topic: str, group: str, now_ms: int
     ) -> Status:
+        if entry.lite_topic:
+            return refused_status(LiteTopicRefusal("lite_topic of the entry"))
         held = self._renewals.find(session, topic, group, entry.receipt_handle)
         try:
             message = named_by(read_handle(_newest(entry.receipt_handle, held), now_ms), topic, group)
@@ -127,6 +132,7 @@ class SettlingCalls:
 
     def change(self, call: OpenCall, request: ChangeInvisibleDurationRequest) -> None:
         topic, group = self._names(request.topic, request.group)
+        refuse_lite_topic(request.lite_topic)
         invisible_ms = milliseconds_of(request.invisible_duration)
         check_invisible(invisible_ms, 0, self._invisible_ms_max)
         held = self._renewals.find(self._sessions.of(call), topic, group, request.receipt_handle)
@@ -147,6 +153,7 @@ class SettlingCalls:
 
     def forward(self, call: OpenCall, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         topic, group = self._names(request.topic, request.group)
+        refuse_lite_topic(request.lite_topic)
         held = self._renewals.find(self._sessions.of(call), topic, group, request.receipt_handle)
         handle = read_handle(_newest(request.receipt_handle, held), self._clock.now_ms())
         if handle.physical_offset < 0:

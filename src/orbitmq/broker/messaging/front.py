@@ -23,6 +23,7 @@ from orbitmq.access.needed import Needed
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.acknowledging import SettlingCalls
 from orbitmq.broker.messaging.forwarding import Forwarding
+from orbitmq.broker.messaging.lite_topics import LiteTopicCalls
 from orbitmq.broker.messaging.needs import NEEDS
 from orbitmq.broker.messaging.recalling import RecallCalls
 from orbitmq.broker.messaging.receiving import ReceiveCalls, delivery_item
@@ -67,6 +68,7 @@ class MessagingFront:
             **RouteCalls(core, rooms.assignment.routes, port).calls(),
             **ReceiveCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
             **SettlingCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
+            **LiteTopicCalls().calls(),
             **({} if rooms.timers is None else RecallCalls(core, rooms.timers, settings).calls()),
             **({} if rooms.transactions is None else TransactionCalls(rooms.transactions.endings).calls()),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.access.gate import Denied
-from orbitmq.broker.message_types import WrongTypeRefusal
+from orbitmq.broker.message_types import LiteTopicRefusal, WrongTypeRefusal
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.status import code_of, status_of
@@ -11,8 +11,12 @@ from orbitmq.protocol.grpc.status import code_of, status_of
 
 def refused_status(refusal: Refusal) -> Status:
     """What a client is told of a refusal."""
-    is_wrong_type = isinstance(refusal, WrongTypeRefusal)
-    code = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE if is_wrong_type else code_of(refusal.code)
+    if isinstance(refusal, WrongTypeRefusal):
+        code = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    elif isinstance(refusal, LiteTopicRefusal):
+        code = Code.NOT_IMPLEMENTED
+    else:
+        code = code_of(refusal.code)
     return status_of(code, refusal.remark)
 
 

@@ -19,6 +19,8 @@ from typing import Final
 
 from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.message_types import LiteTopicRefusal
+from orbitmq.broker.messaging.lite_topics import LITE_CLIENTS
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
@@ -132,6 +134,8 @@ class TelemetryCalls:
     def _named(self, settings: Settings) -> tuple[list[str], ConsumerData | None]:
         """The topics of a producer, or the group of a consumer and what it wants. Raises RpcError for settings that are wrong."""
         kind = settings.WhichOneof("pub_sub")
+        if settings.client_type in LITE_CLIENTS:
+            raise RpcError(Code.UNRECOGNIZED_CLIENT_TYPE, LiteTopicRefusal("consumers of lite topics").remark)
         if kind == "publishing" and settings.client_type in PRODUCERS:
             _check_count(len(settings.publishing.topics))
             return [topic_of(topic) for topic in settings.publishing.topics], None

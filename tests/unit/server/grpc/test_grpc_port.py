@@ -232,6 +232,9 @@ async def test_a_lost_connection_ends_its_calls_once() -> None:
     [
         (SERVICE + "Nothing", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
         ("PullMessage", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
+        ("UpdateOffset", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
+        ("GetOffset", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
+        ("QueryOffset", with_prefix(b"x"), GrpcStatus.UNIMPLEMENTED),
         ("QueryRoute", b"", GrpcStatus.INTERNAL),
         ("QueryRoute", with_prefix(b"cut")[:7], GrpcStatus.INTERNAL),
         ("QueryRoute", with_prefix(b"one") + with_prefix(b"two"), GrpcStatus.INTERNAL),
