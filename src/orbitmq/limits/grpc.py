@@ -27,6 +27,11 @@ would never reach a bound in bytes."""
 FIELD_NAME_LISTS_CACHED: Final = 256
 """Lists of field names whose rules were checked: one or two for each kind of call of each client release. Another one is checked anew."""
 
+# --- connections -----------------------------------------------------------------------------------------------------
+PREFACE_MS: Final = 10_000
+"""Time from the beginning of a connection to its client's preface and settings, as for a TLS handshake: clients send them with their first
+bytes. Who has not is closed when idle connections are next looked for."""
+
 # --- frames and streams ----------------------------------------------------------------------------------------------
 HTTP2_FRAME_BYTES_MAX: Final = 16_384
 """Payload of a frame that is read: the smallest value that HTTP/2 allows, as a frame is held until it is whole. A larger one ends the

@@ -28,7 +28,6 @@ from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.server.addresses import peer_address
 from orbitmq.server.connection_states import (
     CONNECTION_TABLE,
-    GONE,
     HANDLED,
     OUTPUT_TABLE,
     SILENT,
@@ -416,8 +415,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         self._forget_output()
         self._forget_backlog()
         self._count_unsent(0)
-        self._listener.traffic.held_bytes -= self._held_bytes
-        self._held_bytes = 0
+        self._forget_held()
         self._socket_lost()
         if not self._queued_requests:
             self._step(ConnectionEvent.REQUESTS_DONE)
@@ -496,8 +494,9 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
             _log.warning(text, self._listener.name, self, pending_bytes)
 
     def _count_held(self) -> None:
-        """Account for what is held of this connection; cut it when all of them together hold too much."""
-        if self._state is not OPEN and self._state in GONE:
+        """Account for what is held of this connection. When all of them together hold too much the one with the most is cut, which need not
+        be this one: who sends a little does not pay for who holds much."""
+        if self._state is not OPEN and self._state in SILENT:
             return
         listener = self._listener
         traffic = listener.traffic
@@ -507,11 +506,17 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         self._held_bytes = held_bytes
         if is_more and traffic.held_bytes > listener.limits.held_bytes_max:
             traffic.slow_cut += 1
+            most = max(listener.peers, key=lambda peer: peer._held_bytes)
             _log.warning(
                 "%s: unfinished frames and requests of clients that take no answers hold %d bytes; %s with %d is cut",
                 listener.name,
                 traffic.held_bytes,
-                self,
-                held_bytes,
+                most,
+                most._held_bytes,
             )
-            self.cut()
+            most.cut()
+            most._forget_held()
+
+    def _forget_held(self) -> None:
+        self._listener.traffic.held_bytes -= self._held_bytes
+        self._held_bytes = 0

@@ -130,6 +130,11 @@ class Http2Connection:
         return self._going_away_after is not None
 
     @property
+    def has_begun(self) -> bool:
+        """The client has sent its preface and its first settings."""
+        return self._settings_came
+
+    @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of requests that the server was given and has not acknowledged."""
         return self._limits.connection_window_bytes - self._receive_window - self._acknowledged_bytes

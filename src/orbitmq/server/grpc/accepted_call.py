@@ -30,10 +30,10 @@ class AcceptedCall:
 
     __slots__ = (
         "_connection",
-        "_has_ended",
         "_has_head",
         "call",
         "cutter",
+        "has_ended",
         "is_handed_over",
         "is_wanted",
         "message",
@@ -45,7 +45,7 @@ class AcceptedCall:
     def __init__(self, connection: GrpcConnection, stream_id: int, call: GrpcCall) -> None:
         self._connection = connection
         self._has_head = False
-        self._has_ended = False
+        self.has_ended = False
         self.stream_id = stream_id
         self.call = call
         self.cutter = MessageCutter(call.row.bytes_max, is_single=call.row.shape is not Shape.BIDIRECTIONAL)
@@ -81,13 +81,13 @@ class AcceptedCall:
 
     @property
     def writable(self) -> bool:
-        return self._connection.writable
+        return self._connection.takes_more
 
     def when_writable(self, call: Callable[[], None]) -> None:
-        self._connection.when_writable(call)
+        self._connection.when_takes_more(call)
 
     def answer(self, message: bytes) -> None:
-        if self._has_ended or not self.is_wanted:
+        if self.has_ended or not self.is_wanted:
             return
         http2, stream_id = self._connection.http2, self.stream_id
         if not self._has_head:
@@ -98,16 +98,16 @@ class AcceptedCall:
         self._connection.answered(self, message)
 
     def end(self) -> None:
-        if not self._has_ended:
+        if not self.has_ended:
             self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
 
     def fail(self, error: CallError) -> None:
-        if not self._has_ended:
+        if not self.has_ended:
             self._connection.failed(self, error)
             self._end(error_trailers(error) if self._has_head else error_head(error))
 
     def _end(self, block: bytes) -> None:
-        self._has_ended = True
+        self.has_ended = True
         self._connection.http2.send_headers(self.stream_id, block, end=True)
         self._connection.call_ended(self)
 

@@ -3,11 +3,16 @@
 Rules of this file
 1. Every call that a handler was given is ended by it. When the caller cancels it or is gone, the handler is told, once, and ends it then.
 2. What a connection has to say beside answers (settings, windows, pings) leaves with the turn as well.
+3. A client whose windows are closed is read on: what opens them is read like everything else. Handlers are told to start nothing new for it
+   (`takes_more`), and what waits for its windows counts among what waits to leave at the port.
+4. Once a call has ended, nothing more of it is handed over.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
@@ -17,7 +22,7 @@ from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
 from orbitmq.server.accepted_connection import AcceptedConnection
-from orbitmq.server.connection_states import ConnectionEvent
+from orbitmq.server.connection_states import SILENT, ConnectionEvent
 from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
 from orbitmq.server.grpc.call_reader import CallReader
 
@@ -30,7 +35,7 @@ _log = logging.getLogger(__name__)
 class GrpcConnection(AcceptedConnection[CallMessage]):
     """A client that speaks gRPC."""
 
-    __slots__ = ("attachments", "http2")
+    __slots__ = ("_queued_bytes", "_waiting_calls", "attachments", "http2", "opened_ns")
 
     _listener: GrpcListener
     _connection: CallReader
@@ -38,6 +43,10 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
     def __init__(self, listener: GrpcListener) -> None:
         self.http2 = Http2Connection(figures=listener.figures)
         self.attachments: dict[str, object] = {}
+        self.opened_ns = listener.clock.monotonic_ns()
+        self._queued_bytes = 0
+        """What waits for the client's windows, as the port has counted it."""
+        self._waiting_calls: list[Callable[[], None]] = []
         super().__init__(listener, CallReader(self.http2, self._begun, listener.tally))
 
     def _begun(self, stream_id: int, call: GrpcCall) -> AcceptedCall:
@@ -48,6 +57,16 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         return AcceptedCall(self, stream_id, call)
 
     # --- asked by its calls -------------------------------------------------------------------------------------------
+
+    @property
+    def takes_more(self) -> bool:
+        """False while the socket or the client's windows keep waiting what one connection may have waiting."""
+        queued_bytes = self.http2.queued_bytes
+        return self.writable and (not queued_bytes or queued_bytes < self._listener.traffic.output_max_bytes)
+
+    def when_takes_more(self, call: Callable[[], None]) -> None:
+        """Calls once, soon after `takes_more` has become true; never when the connection closes before."""
+        self._waiting_calls.append(call)
 
     def answered(self, call: AcceptedCall, message: bytes) -> None:
         """An answer leaves with the end of the turn, or waits for the client's windows."""
@@ -89,7 +108,29 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
     def flush(self) -> None:
         self._out += self.http2.take_output()
         self._out_bytes = sum([len(part) for part in self._out])
+        leaves_nothing = not self._out
+        if self._queued_bytes or self.http2.queued_bytes:
+            self._count_queued(0 if self._state in SILENT else self.http2.queued_bytes)
         super().flush()
+        if leaves_nothing:  # all that was collected waits for the client's windows
+            self._unblock()
+        if self._waiting_calls and self.takes_more:
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _count_queued(self, queued_bytes: int) -> None:
+        listener = self._listener
+        listener.traffic.count_unsent(queued_bytes - self._queued_bytes, listener.limits.write_high_water_bytes)
+        self._queued_bytes = queued_bytes
+
+    def _resume(self) -> None:
+        super()._resume()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting_calls and self.takes_more:
+            calls, self._waiting_calls = self._waiting_calls, []
+            for call in calls:
+                call()
 
     def _take(self, request: CallMessage, *, excess: bool = False) -> None:
         """Hand over what came. Nothing escapes from here."""
@@ -102,7 +143,7 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
                     handler.over(call)
                 else:
                     call.end()
-            elif call.is_wanted:
+            elif call.is_wanted and not call.has_ended:
                 call.is_handed_over = True
                 if excess:
                     handler.excess(call, message)
@@ -122,6 +163,8 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         super()._end(event)
 
     def _socket_lost(self) -> None:
+        self._count_queued(0)
+        self._waiting_calls.clear()
         for call in list(self._connection.calls.values()):
             if call.is_wanted:
                 call.is_wanted = False

@@ -1,7 +1,7 @@
 """The gRPC front end: a port whose connections speak HTTP/2, and the handler of their calls.
 
 Rules of this file
-1. No timer of its own: the look for idle connections gives those that stay their budgets again.
+1. No timer of its own: the look for idle connections gives those that stay their budgets again, and closes who does not begin to speak.
 2. What a connection is made of (HTTP/2, calls, protobuf) is imported with the first one: a broker without clients of gRPC is spared 20 ms
    of its start and 7 MB.
 """
@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from orbitmq.clock import Clock
+from orbitmq.limits.grpc import PREFACE_MS
 from orbitmq.limits.server import STOP_GRACE_MS
 from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.http2.figures import Http2Figures
@@ -23,6 +24,7 @@ from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.listener import Handler, Listener, ListenerLimits, PortTraffic
 from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from orbitmq.protocol.grpc.open_call import OpenCall
@@ -119,6 +121,10 @@ class GrpcListener(Listener):
         return GrpcConnection(self)
 
     def _sweep(self) -> None:
+        silent_since_ns = self.clock.monotonic_ns() - PREFACE_MS * NS_PER_MS
         for connection in self.connections:
             connection.http2.renew_budgets()
+            if not connection.http2.has_begun and connection.opened_ns <= silent_since_ns and not connection.ending:
+                self.traffic.idle_closed += 1
+                connection.close(f"it has not begun to speak HTTP/2 for {PREFACE_MS} ms")
         super()._sweep()

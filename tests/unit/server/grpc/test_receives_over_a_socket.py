@@ -121,3 +121,32 @@ async def test_a_message_is_not_taken_by_a_caller_who_is_gone(served: Served, ho
     assert [item.message.body for item in items(other, second)[1:-1]] == [b"a"]
     gone.writer.close()
     other.writer.close()
+
+
+async def test_a_thousand_receives_that_are_cancelled_at_once_are_no_offence(served: Served) -> None:
+    client = await served.client()
+    streams = [client.call("ReceiveMessage", RECEIVE) for _ in range(1_000)]
+    await served.waiting(1_000)
+    for stream_id in streams:
+        client.cancel(stream_id)
+    await served.waiting(0)
+    served.rig.sent_ok("T", b"a")
+    last = client.call("ReceiveMessage", RECEIVE)
+    await client.ended(last)
+    assert [item.message.body for item in items(client, last)[1:-1]] == [b"a"]
+    (connection,) = served.listener.peers
+    assert connection.http2.stream_count == 0
+    client.writer.close()
+
+
+async def test_more_than_the_windows_of_a_client_take_comes_whole(served: Served) -> None:
+    bodies = [b"%d" % number * 20_000 for number in range(10, 42)]
+    for body in bodies:
+        served.rig.sent_ok("T", body)
+    client = await served.client()
+    found: list[bytes] = []
+    for stream_id in [client.call("ReceiveMessage", RECEIVE) for _ in range(6)]:
+        assert await client.ended(stream_id) == {"grpc-status": "0"}
+        found += [item.message.body for item in items(client, stream_id)[1:-1]]
+    assert sorted(found) == bodies
+    client.writer.close()
