@@ -73,6 +73,9 @@ def create(
     ] = 1,
     broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Allow broadcasting.")] = True,
     consume: Annotated[bool, typer.Option("--consume/--no-consume", help="Allow consuming.")] = True,
+    orderly: Annotated[
+        bool, typer.Option("--orderly/--no-orderly", help="Clients of RocketMQ 5 consume in order (FIFO).")
+    ] = False,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
 ) -> None:
@@ -83,6 +86,7 @@ def create(
         group_name=name,
         consume_enable=consume,
         consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
         retry_queue_nums=retry_queues,
         retry_max_times=retry_max_times,
     )
@@ -112,6 +116,12 @@ def update(
     consume: Annotated[
         bool | None, typer.Option("--consume/--no-consume", help="Allow consuming.", show_default=False)
     ] = None,
+    orderly: Annotated[
+        bool | None,
+        typer.Option(
+            "--orderly/--no-orderly", help="Clients of RocketMQ 5 consume in order (FIFO).", show_default=False
+        ),
+    ] = None,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
 ) -> None:
@@ -121,6 +131,7 @@ def update(
         "retry_queue_nums": retry_queues,
         "consume_broadcast_enable": broadcast,
         "consume_enable": consume,
+        "consume_message_orderly": orderly,
     }
 
     async def work(client: Client) -> list[str]:
