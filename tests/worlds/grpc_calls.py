@@ -49,8 +49,10 @@ class ListCall:
         timeout_ms: int | None = None,
         signed: Mapping[bytes, bytes] | None = None,
         connection: ListConnection | None = None,
+        version: str = "5.2.0",
     ) -> None:
-        fields = {b"x-mq-client-id": client_id.encode(), b"x-mq-client-version": b"5.2.0", b"x-mq-language": b"JAVA"}
+        named = {"x-mq-client-id": client_id, "x-mq-client-version": version, "x-mq-language": "JAVA"}
+        fields = {name.encode(): value.encode() for name, value in named.items()}
         fields |= signed or {}
         self.call = GrpcCall(RPCS[rpc], None if timeout_ms is None else timeout_ms * 1_000_000, fields)
         self.received_ns = received_ns
@@ -99,7 +101,7 @@ class Caller:
         self._clock = clock
         self._end_turn = end_turn
 
-    def begin(self, rpc: Rpc, *, timeout_ms: int | None = None) -> ListCall:
+    def begin(self, rpc: Rpc, *, timeout_ms: int | None = None, version: str = "5.2.0") -> ListCall:
         """A call of which nothing has been sent but its header fields."""
         return ListCall(
             rpc,
@@ -108,6 +110,7 @@ class Caller:
             timeout_ms=timeout_ms,
             signed=self.signed,
             connection=self.connection,
+            version=version,
         )
 
     def send(self, call: ListCall, message: Any) -> None:

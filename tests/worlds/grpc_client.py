@@ -53,6 +53,16 @@ class Client:
         self.h2.send_data(stream_id, data, end_stream=end)
         self.write()
 
+    async def send_all(self, stream_id: int, data: bytes, *, end: bool = False) -> None:
+        """As `send`, of more than the windows of the server take at once."""
+        while len(data) > (room := min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size)):
+            if room:
+                self.send(stream_id, data[:room])
+                data = data[room:]
+            else:
+                await self.until(lambda: self.h2.local_flow_control_window(stream_id) > 0)
+        self.send(stream_id, data, end=end)
+
     def call(self, rpc: str, message: bytes, fields: Mapping[bytes, bytes] | None = None) -> int:
         stream_id = self.begin(rpc, fields)
         self.send(stream_id, with_prefix(message), end=True)

@@ -29,18 +29,16 @@ from orbitmq.protocol.grpc.messages import Code, SendMessageRequest, SendMessage
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.sent_messages import SendLimits, SentMessage, sent_messages
+from orbitmq.protocol.grpc.sent_messages import SendLimits, sent_messages
 from orbitmq.protocol.grpc.status import status_of, status_of_all
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.versions import OUR_VERSION
-from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.reads import RecordsNotInMemory
 
 logger = logging.getLogger("orbitmq.broker")
 
 ANY_QUEUE: Final = -1
-_PREPARED: Final = int(SysFlag.PREPARED)
 _STATUSES: Final = {
     PutStatus.PUT_OK: status_of(Code.OK),
     PutStatus.FLUSH_DISK_TIMEOUT: status_of(Code.MASTER_PERSISTENCE_TIMEOUT),
@@ -97,7 +95,7 @@ class SendCalls:
                 sys_flag=message.sys_flag,
                 born_timestamp=message.born_ms,
             )
-            self._send_one(sending, open_send, partial(_told, open_send, at, message))
+            self._send_one(sending, open_send, partial(_told, open_send, at))
 
     def _send_one(self, sending: Sending, open_send: _OpenSend, told: Callable[[StoredSend | Refusal], None]) -> None:
         """One message of a request; when the record of its first send is not in memory, once that is."""
@@ -122,9 +120,9 @@ class SendCalls:
         return queue_of_group(group, config.write_queue_nums)
 
 
-def _told(open_send: _OpenSend, at: int, message: SentMessage, outcome: StoredSend | Refusal) -> None:
+def _told(open_send: _OpenSend, at: int, outcome: StoredSend | Refusal) -> None:
     """What became of one message; with the last the request is answered."""
-    open_send.entries[at] = _entry(message, outcome)
+    open_send.entries[at] = _entry(outcome)
     open_send.open_count -= 1
     if open_send.open_count or not open_send.call.is_wanted:
         return
@@ -134,14 +132,13 @@ def _told(open_send: _OpenSend, at: int, message: SentMessage, outcome: StoredSe
     open_send.call.end()
 
 
-def _entry(message: SentMessage, outcome: StoredSend | Refusal) -> SendResultEntry:
+def _entry(outcome: StoredSend | Refusal) -> SendResultEntry:
     if isinstance(outcome, Refusal):
         return SendResultEntry(status=refused_status(outcome))
     entry = SendResultEntry(status=_STATUSES[outcome.status])
     if outcome.status is PutStatus.PUT_OK:
-        entry.message_id, entry.offset = outcome.unique_key, outcome.queue_offset
-        if message.sys_flag & _PREPARED:
-            entry.transaction_id = outcome.unique_key
+        entry.message_id = entry.transaction_id = outcome.unique_key
+        entry.offset = outcome.queue_offset
         if outcome.handle:
             entry.recall_handle = outcome.handle
     return entry

@@ -68,9 +68,10 @@ def assignments(topic: Resource, brokers: Iterable[BrokerQueues], *, is_orderly:
     """
     found = []
     for broker, read_count, _, perm in brokers:
+        permission = Permission.READ_WRITE if perm & Perm.WRITE else Permission.READ
         if broker.id == 0 and perm & Perm.READ and read_count > 0:
             for queue_id in range(read_count) if is_orderly else (ANY_QUEUE,):
-                queue = MessageQueue(topic=topic, id=queue_id, permission=Permission.READ, broker=broker)
+                queue = MessageQueue(topic=topic, id=queue_id, permission=permission, broker=broker)
                 found.append(Assignment(message_queue=queue))
     return found
 

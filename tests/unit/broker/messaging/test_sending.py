@@ -91,7 +91,7 @@ def test_a_message_is_stored_and_answered_with_the_id_that_its_client_gave(world
         Code.OK,
         "0123",
         0,
-        "",
+        "0123",  # as RocketMQ's proxy does it, whatever the type
         "",
     )
     (found,) = world.records("T")
