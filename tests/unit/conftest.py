@@ -32,7 +32,7 @@ JUDGED_BY = {
     _Code.BROKER_HEARTBEAT: "unit/nameserver/test_nameserver.py",
     _Code.GET_TIMER_CHECK_POINT: "unit/broker/timers/test_figures.py",
     _Code.GET_TIMER_METRICS: f"{_TIMERS}/test_figures.py",
-    _Code.RECALL_MESSAGE: f"{_TIMERS}/test_recalling.py",
+    _Code.RECALL_MESSAGE: f"{_TIMERS}/test_recalls.py",
     _Code.RECALL_TIMERS: f"{_TIMERS}/test_requests.py",
     _Code.RESCHEDULE_TIMERS: f"{_TIMERS}/test_requests.py",
     _Code.TIMER_STATUS: f"{_TIMERS}/test_requests.py",
