@@ -171,9 +171,9 @@ class ServedProcess:
         self.data = directory / "data"
         self.log_path = directory / "log"
         self.name_port, self.port = ports or free_ports()
-        arguments: list[object] = [sys.executable, *program, command]
+        arguments: list[object] = [sys.executable, *program, command, "--data", self.data]
         if command != "nameserver":
-            arguments += ["--data", self.data, "--broker-port", self.port]
+            arguments += ["--broker-port", self.port]
         if command != "broker":
             arguments += ["--nameserver-port", self.name_port]
         arguments += options

@@ -163,6 +163,10 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     client = server.client()
     use_everything(server, client)
     ssl.get_server_certificate(("127.0.0.1", server.port), timeout=120)
+    with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=120) as no_http2:
+        no_http2.sendall(bytes(100))
+        while no_http2.recv(1_000):
+            pass
     until(
         lambda: value(samples(server), "orbitmq_delay_released_total") == 1, what="the delivery of the delayed message"
     )
@@ -192,6 +196,8 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     )
 
     assert value(found, "orbitmq_handshakes_total", outcome="done") == 1
+    assert value(found, "orbitmq_http2_connection_errors_total", code="PROTOCOL_ERROR") == 1
+    assert value(found, "orbitmq_bad_frames_total", role="grpc") == 1
     assert value(found, "orbitmq_handshakes_total", outcome="client_refused") == 0
     assert value(found, "orbitmq_certificate_expiry_seconds") > 86_400
     orders = {"topic": "orders", "is_system": "false"}
