@@ -258,6 +258,13 @@ def test_a_port_that_is_taken(tmp_path: Path, which: str) -> None:
     assert not (tmp_path / "d" / "abort").exists(), "the store was closed in order"
 
 
+def test_a_port_for_grpc_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        refused(start_of(tmp_path / "d", "--grpc-port", taken), 6, "gRPC", str(taken), "--no-grpc")
+    assert not (tmp_path / "d" / "abort").exists(), "the store was closed in order"
+
+
 def test_a_second_port_that_is_taken_is_only_told(serve: Callable[..., ServedProcess]) -> None:
     name_port, port = free_ports()
     with socket.create_server(("127.0.0.1", port - 2)):

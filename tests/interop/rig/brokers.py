@@ -178,7 +178,8 @@ class BrokerRole(Server):
 
     def _launch(self) -> ServerProcess:
         if self.kind is Kind.ORBITMQ:
-            sets = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
+            settings = {"grpcServerPort": "0", **self.settings}
+            sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
             return ServerProcess(
                 [
                     *orbitmq_command(),
