@@ -138,12 +138,14 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         call.received_ns = self.received_ns
         handler = self._listener.calls
         try:
+            if call.has_ended:
+                return
             if message is None:
                 if call.is_handed_over:
                     handler.over(call)
                 else:
                     call.end()
-            elif call.is_wanted and not call.has_ended:
+            elif call.is_wanted:
                 call.is_handed_over = True
                 if excess:
                     handler.excess(call, message)
@@ -165,10 +167,9 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
     def _socket_lost(self) -> None:
         self._count_queued(0)
         self._waiting_calls.clear()
-        for call in list(self._connection.calls.values()):
-            if call.is_wanted:
-                call.is_wanted = False
-                self._take(CallMessage(call, None))
+        for call in list(self._connection.calls.values()):  # also those whose cancellation waited to be handed over
+            call.is_wanted = False
+            self._take(CallMessage(call, None))
 
     def gone(self) -> None:
         """Its calls were told when the socket was lost."""

@@ -227,6 +227,18 @@ async def test_a_lost_connection_ends_its_calls_once() -> None:
         assert not any(call.is_wanted for call in it.calls.held)
 
 
+async def test_a_cancellation_that_waited_when_the_connection_was_lost_is_told() -> None:
+    async with port() as it:
+        stream_id = it.client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: bool(it.calls.held))
+        it.connection.pause_requests()
+        it.client.h2.reset_stream(stream_id, 8)
+        it.connection.data_received(it.client.h2.data_to_send())
+        assert it.calls.seen == [("ReceiveMessage", b"hold")], "it waits behind the pause"
+        it.client.writer.transport.abort()
+        await it.calls.until(lambda: it.calls.seen[-1] == ("over", b""))
+
+
 @pytest.mark.parametrize(
     ("rpc", "data", "status"),
     [
