@@ -83,14 +83,14 @@ async def load(namesrv: str, seconds: float, prefix: str) -> tuple[set[str], set
     return acknowledged, tried
 
 
-def consume_all(namesrv: str) -> Counter[str]:
+def consume_all(namesrv: str, topic: str = "load") -> Counter[str]:
     result = subprocess.run(
         [
             sys.executable,
             "-m",
             "orbitmq",
             "tail",
-            "load",
+            topic,
             "--from-beginning",
             "--stop-at-end",
             "-n",
