@@ -422,6 +422,8 @@ def _check_messaging(messaging: MessagingSettings) -> None:
         ("grpcClientConsumerMinLongPollingTimeoutMillis", messaging.polling_ms_min,
          "grpcClientConsumerMaxLongPollingTimeoutMillis", messaging.polling_ms_max),
         ("minInvisibleTimeMillsForRecv", messaging.invisible_ms_min, "maxInvisibleTimeMills", messaging.invisible_ms_max),
+        ("defaultInvisibleTimeMills", messaging.renewed_invisible_ms, "maxInvisibleTimeMills", messaging.invisible_ms_max),
+        ("renewAheadTimeMillis", messaging.renewal_ahead_ms, "defaultInvisibleTimeMills", messaging.renewed_invisible_ms),
         ("grpcClientProducerBackoffInitialMillis", messaging.producer_backoff_initial_ms,
          "grpcClientProducerBackoffMaxMillis", messaging.producer_backoff_max_ms),
     ):  # fmt: skip
