@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import SMALL_STORE
@@ -151,16 +150,19 @@ def test_an_unknown_topic_is_not_found_and_not_made(front_rig: FrontRig) -> None
 
 def test_what_every_queue_would_repeat_is_bounded(front_rig: FrontRig) -> None:
     make(front_rig)
-    used = endpoints_of("h" * ENDPOINTS_BYTES_MAX, 1)
-    for answer in (route(front_rig, at=used), assignment(front_rig, at=used)):
-        assert answer.status.code == Code.ILLEGAL_ACCESS_POINT
-    wide: Any = Resource(name="T", resource_namespace="n" * RESOURCE_BYTES_MAX)
-    request = QueryRouteRequest(topic=wide, endpoints=USED)
-    answer = front_rig.client().call(Rpc.QUERY_ROUTE, request, QueryRouteResponse)
-    assert answer.status.code == Code.ILLEGAL_TOPIC
-    request = QueryRouteRequest(topic=Resource(name="T", resource_namespace="n"), endpoints=USED)
-    answer = front_rig.client().call(Rpc.QUERY_ROUTE, request, QueryRouteResponse)
-    assert answer.message_queues[0].topic.resource_namespace == "n"
+    for size, code in ((ENDPOINTS_BYTES_MAX, Code.OK), (ENDPOINTS_BYTES_MAX + 1, Code.ILLEGAL_ACCESS_POINT)):
+        used = endpoints_of("h" * (size - endpoints_of("h" * 900, 1).ByteSize() + 900), 1)
+        assert used.ByteSize() == size
+        assert route(front_rig, at=used).status.code == assignment(front_rig, at=used).status.code == code
+    for size, code in ((RESOURCE_BYTES_MAX, Code.OK), (RESOURCE_BYTES_MAX + 1, Code.ILLEGAL_TOPIC)):
+        around = Resource(name="T", resource_namespace="n" * 400).ByteSize() - 400
+        topic = Resource(name="T", resource_namespace="n" * (size - around))
+        assert topic.ByteSize() == size
+        answer = front_rig.client().call(
+            Rpc.QUERY_ROUTE, QueryRouteRequest(topic=topic, endpoints=USED), QueryRouteResponse
+        )
+        assert answer.status.code == code
+        assert all(queue.topic == topic for queue in answer.message_queues), "the namespace comes back"
 
 
 # --- assignments --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from orbitmq.protocol.grpc.messages import (
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.recall_handles import decode_handle
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import TopicConfig
 
@@ -111,6 +112,23 @@ def test_a_timed_message_has_a_recall_handle(world: World) -> None:
     (entry,) = world.send(message("D", delivery_timestamp=Timestamp(seconds=at))).entries
     assert entry.status.code == Code.OK
     assert entry.recall_handle
+
+
+@pytest.mark.parametrize("after_s", [60, 86_400 * 365, 86_400 * 365 * 50])
+def test_a_delivery_time_may_be_as_far_ahead_as_it_likes(world: World, after_s: int) -> None:
+    at = world.rig.clock.now_ms() // 1_000 + after_s
+    (entry,) = world.send(message("D", delivery_timestamp=Timestamp(seconds=at))).entries
+    assert (entry.status.code, entry.message_id) == (Code.OK, "id-D")
+    assert decode_handle(entry.recall_handle).message_id == "id-D"
+    assert world.records("D") == []
+
+
+@pytest.mark.parametrize("before_s", [0, 20, 86_400, NOW_S])
+def test_a_delivery_time_that_has_passed_means_now(world: World, before_s: int) -> None:
+    at = world.rig.clock.now_ms() // 1_000 - before_s
+    (entry,) = world.send(message("D", delivery_timestamp=Timestamp(seconds=at))).entries
+    assert (entry.status.code, entry.recall_handle) == (Code.OK, "")
+    assert len(world.records("D")) == 1
 
 
 def test_a_message_of_a_type_that_its_topic_does_not_take_is_refused(world: World) -> None:
