@@ -235,7 +235,7 @@ async def test_a_cancellation_that_waited_when_the_connection_was_lost_is_told()
         it.client.h2.reset_stream(stream_id, 8)
         it.connection.data_received(it.client.h2.data_to_send())
         assert it.calls.seen == [("ReceiveMessage", b"hold")], "it waits behind the pause"
-        it.client.writer.transport.abort()
+        it.connection.cut()
         await it.calls.until(lambda: it.calls.seen[-1] == ("over", b""))
 
 
