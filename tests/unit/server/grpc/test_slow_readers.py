@@ -12,6 +12,7 @@ from tests.worlds.grpc_client import Client
 
 from orbitmq.limits.server import UNSENT_BYTES_MAX, UNSENT_SHARE, WRITE_HIGH_WATER_BYTES
 from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES, with_prefix
+from orbitmq.server.listener import ListenerLimits
 
 MEGABYTE = 1_000_000
 
@@ -128,3 +129,30 @@ async def test_a_reader_that_waits_is_told_once(count: int) -> None:
         await client.until(lambda: len(client.answers.get(stream_id, b"")) > 2 * MEGABYTE)
         await until(lambda: len(told) == count)
         assert told == list(range(count))
+
+
+async def test_a_client_that_never_reads_is_given_nothing_new_and_cut_in_the_end() -> None:
+    """Its windows are as large as they may be, so everything goes to a socket that takes no more."""
+    async with port(ListenerLimits(idle_ms=0, write_bytes_max=8 * MEGABYTE)) as it:
+        client = it.client
+        client.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        client.h2.increment_flow_control_window(2**31 - 1 - 65_535)
+        stream_id = client.begin("Telemetry")
+        client.call("ReceiveMessage", b"hold")
+        await it.calls.until(lambda: len(it.calls.held) == 1)
+        (held,) = it.calls.held
+        seen = 0
+        while held.writable:
+            client.send(stream_id, with_prefix(b"%d" % MEGABYTE))
+            seen += 1
+            await it.calls.until(lambda count=seen: len(it.calls.seen) > count)
+            await asyncio.sleep(0)
+        assert it.connection.http2.queued_bytes == 0
+        neighbour = await second_client(it)
+        assert await neighbour.ended(neighbour.call("QueryRoute", b"answered")) == {"grpc-status": "0"}
+        for _ in range(10):
+            held.answer(bytes(MEGABYTE))
+        await until(lambda: len(it.listener.peers) == 1)
+        assert it.listener.traffic.slow_cut == 1
+        assert not held.is_wanted
+        neighbour.writer.close()
