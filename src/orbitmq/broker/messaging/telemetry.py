@@ -13,7 +13,7 @@ Source: RocketMQ gRPC, telemetry; heartbeat, termination, liveness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -118,11 +118,14 @@ class TelemetryCalls:
         """Raises RpcError and Refusal, before anything is known of a client that is new."""
         topics, consumer = self._named(settings)
         session = self._sessions.begin(call)
+        left_topics, left_group = _topics(session).difference(topics), session.group
         try:
             self._sessions.keep_settings(session, settings)
-            if consumer is not None and session.consumer is not None and session.group != consumer.group_name:
-                self._clients.unregister(session, None, session.group)
             session.consumer, session.stream = consumer, call
+            for topic in left_topics:
+                self._clients.unregister(session, topic, None)
+            if left_group != session.group:
+                self._clients.unregister(session, None, left_group)
             who = self._sessions.seen(session, call)
             self._register(session, topics, who)
         except (RpcError, Refusal):
@@ -154,7 +157,7 @@ class TelemetryCalls:
             "here: producers have publishing, push and simple consumers have subscription",
         )
 
-    def _register(self, session: Session, topics: list[str], who: HeartbeatSender) -> None:
+    def _register(self, session: Session, topics: Iterable[str], who: HeartbeatSender) -> None:
         if session.consumer is not None:
             if self._groups.get(session.group) is not None:
                 self._clients.consumer_seen(session.consumer, who)
@@ -177,7 +180,7 @@ class TelemetryCalls:
         session = self._known(call)
         _check_group(session, request.group)
         who = self._sessions.seen(session, call)
-        self._register(session, [topic.name for topic in session.settings.publishing.topics], who)
+        self._register(session, _topics(session), who)
         if session.consumer is not None and self._groups.known(session.group) is not session.told_group:
             self._send_settings(session)
         call.answer(HeartbeatResponse(status=OK).SerializeToString())
@@ -198,6 +201,11 @@ class TelemetryCalls:
                 "this client has sent no settings here, or was silent for too long: settings come over Telemetry",
             )
         return session
+
+
+def _topics(session: Session) -> set[str]:
+    """What a producer has said that it sends to."""
+    return {topic.name for topic in session.settings.publishing.topics}
 
 
 def _check_group(session: Session, named: Resource) -> None:

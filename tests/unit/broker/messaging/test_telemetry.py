@@ -117,6 +117,22 @@ class TestSettings:
         assert front_rig.broker.clients.consumer("G") is None
         assert front_rig.broker.clients.consumer("H") is not None
 
+    def test_topics_that_later_settings_do_not_name_are_left_and_the_client_stays(self, front_rig: FrontRig) -> None:
+        client = front_rig.client()
+        client.connect(producer_says("T", "U"))
+        client.connect(producer_says("U", "V"))
+        assert front_rig.broker.clients.producer_groups() == ["U", "V"]
+        for _ in range(3):
+            front_rig.advance(SILENCE_MS // 2)
+            assert beat(client).status.code == Code.OK
+
+    def test_a_consumer_that_becomes_a_producer_leaves_its_group(self, front_rig: FrontRig) -> None:
+        client = front_rig.client()
+        client.connect(consumer_says("G"))
+        client.connect(producer_says("T"))
+        assert front_rig.broker.clients.consumer("G") is None
+        assert front_rig.broker.clients.producer_groups() == ["T"]
+
     def test_a_changed_group_is_told_with_the_next_heartbeat_and_once(self, front_rig: FrontRig) -> None:
         client = front_rig.client()
         stream = client.connect(consumer_says())
