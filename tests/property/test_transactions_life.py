@@ -47,6 +47,7 @@ from orbitmq.protocol.grpc.messages import (
     Code,
     EndTransactionRequest,
     EndTransactionResponse,
+    RecoverOrphanedTransactionCommand,
     Resource,
     TransactionResolution,
     TransactionSource,
@@ -222,13 +223,19 @@ class Life:
                 self.end(body, question)
         for command in commands(self.stream):
             if command.HasField("recover_orphaned_transaction_command"):
-                asked = command.recover_orphaned_transaction_command
-                if asked.message.body in decided:
-                    raise Wrong(f"asked about {asked.message.body!r}, which was decided")
-                if asked.transaction_id != self.account.sent[asked.message.body].fields["transactionId"]:
-                    raise Wrong(f"asked about {asked.message.body!r} with another id")
-                if self.rng.random() < 0.4:
-                    self.end(asked.message.body, self.account.sent[asked.message.body])
+                self.hear_over_grpc(command.recover_orphaned_transaction_command, decided)
+
+    def hear_over_grpc(self, asked: RecoverOrphanedTransactionCommand, decided: set[bytes]) -> None:
+        body, sent = asked.message.body, self.account.sent.get(asked.message.body)
+        if body in decided:
+            raise Wrong(f"asked about {body!r}, which was decided")
+        if sent is not None and asked.transaction_id != sent.fields["transactionId"]:
+            raise Wrong(f"asked about {body!r} with another id")
+        if self.rng.random() < 0.4:
+            state = self.rng.choice((COMMIT, ROLLBACK))
+            self.account.asked.setdefault(body, set()).add(state)
+            if self.end_by_id(asked.transaction_id, state):
+                self.account.took(body, state)
 
     def pass_time(self) -> None:
         self.rig.advance(self.rng.choice((1, 900, 6_001, 31_000)))
