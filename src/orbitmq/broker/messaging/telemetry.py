@@ -117,6 +117,7 @@ class TelemetryCalls:
     def _take_settings(self, call: OpenCall, settings: Settings) -> None:
         """Raises RpcError and Refusal, before anything is known of a client that is new."""
         topics, consumer = self._named(settings)
+        is_new = self._sessions.of(call) is None
         session = self._sessions.begin(call)
         left_topics, left_group = _topics(session).difference(topics), session.group
         try:
@@ -129,7 +130,7 @@ class TelemetryCalls:
             who = self._sessions.seen(session, call)
             self._register(session, topics, who)
         except (RpcError, Refusal):
-            if session.stream is not call:  # it was not known before
+            if is_new:
                 session.close("its first settings were refused")
             raise
         self._send_settings(session)

@@ -187,6 +187,15 @@ class TestSettings:
         assert session is not None
         assert session.stream is stream
 
+    def test_a_new_client_that_the_broker_refuses_is_not_known(
+        self, front_rig: FrontRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("orbitmq.broker.clients.CLIENT_GROUPS_PER_CONNECTION_MAX", 1)
+        stream = front_rig.client().connect(producer_says("T", "U"))
+        assert stream.error is not None
+        assert stream.error.status is GrpcStatus.INTERNAL
+        assert (len(front_rig.front.sessions), front_rig.broker.clients.producer_groups()) == (0, [])
+
     def test_commands_that_nobody_knows_are_passed_over(self, front_rig: FrontRig) -> None:
         client = front_rig.client()
         stream = client.connect(producer_says("T"))
