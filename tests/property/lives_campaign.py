@@ -1,4 +1,5 @@
-"""Many lives of transactions or of popped messages, with figures: `python -m tests.property.lives_campaign --of pop --lives 1000`.
+"""Many lives of transactions or of popped messages, over remoting alone or over gRPC too, with figures:
+`python -m tests.property.lives_campaign --of pop --lives 1000`.
 
 Exit code 0 when both accounts agreed in every life, 1 otherwise; each broken seed is printed and can be repeated with
 `--seed N --lives 1`. A life takes 0.1 s.
@@ -10,9 +11,9 @@ import argparse
 import sys
 import time
 
-from tests.property import test_pop_life, test_transactions_life
+from tests.property import test_pop_life, test_receive_life, test_transactions_life
 
-LIVES = {"pop": test_pop_life, "transactions": test_transactions_life}
+LIVES = {"pop": test_pop_life.run, "receives": test_receive_life.live, "transactions": test_transactions_life.run}
 """The models; their planted bugs are caught beside them, in the suite."""
 
 
@@ -26,7 +27,7 @@ def main(arguments: list[str]) -> int:
     begin, broken = time.monotonic(), 0
     for seed in range(options.seed, options.seed + options.lives):
         try:
-            LIVES[options.of].run(seed, options.length)
+            LIVES[options.of](seed, options.length)
         except Exception as problem:
             broken += 1
             print(f"seed {seed}: {type(problem).__name__}: {problem}"[:400], flush=True)

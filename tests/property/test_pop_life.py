@@ -51,6 +51,10 @@ SEEDS = 40
 LONGEST_MS = 40_000
 
 
+Popped = tuple[Any, str, str]
+"""A message as it was popped, the topic that it lies in, its receipt."""
+
+
 class Wrong(AssertionError):
     """The two accounts differ."""
 
@@ -99,6 +103,10 @@ class Account:
 
     def __init__(self) -> None:
         self.sent_count = 0
+        self.hidden_ms = LONGEST_MS
+        """For how long a message may be hidden at the end."""
+        self.set_back_ms = 0
+        """How far the clock was set back, in all: so much later may come what was in flight."""
         self.stored: set[bytes] = set()
         """Bodies that nobody has acknowledged."""
         self.held: dict[bytes, tuple[Any, int]] = {}
@@ -145,14 +153,16 @@ class Life:
     def __init__(self, rig: LivingRig, rng: random.Random, account: Account) -> None:
         self.rig, self.rng, self.account = rig, rng, account
         self.popper = Popper(rig)
-        self.set_back_ms = 0
         self.send()
 
-    def live(self, steps: int) -> None:
-        acts: list[Callable[[], None]] = [
+    def acts(self) -> list[Callable[[], object]]:
+        return [
             self.send, self.send, self.pop, self.pop, self.pop, self.ack, self.ack, self.ack, self.renew, self.pass_time, self.pass_time,
             self.restart, self.ack_late, self.delete_topic, self.set_clock_back,
         ]  # fmt: skip
+
+    def live(self, steps: int) -> None:
+        acts = self.acts()
         for _ in range(steps):
             self.rng.choice(acts)()
 
@@ -167,7 +177,15 @@ class Life:
     def pop(self, count: int | None = None, invisible_ms: int | None = None) -> int:
         self.rig.chosen_queue = self.rng.randrange(100)
         invisible_ms = invisible_ms or self.rng.choice((1_000, 5_000, 20_000, LONGEST_MS))
-        found = self.popper.pop(queueId=-1, maxMsgNums=count or self.rng.randint(1, 8), invisibleTime=invisible_ms)
+        found = self.get(count or self.rng.randint(1, 8), invisible_ms)
+        self.got(found, invisible_ms)
+        return len(found)
+
+    def get(self, count: int, invisible_ms: int) -> list[Popped]:
+        return self.popper.pop(queueId=-1, maxMsgNums=count, invisibleTime=invisible_ms)
+
+    def got(self, found: list[Popped], invisible_ms: int) -> None:
+        """These messages were popped now, to be hidden for so long."""
         now_ms = self.rig.clock.now_ms()
         for popped in found:
             body = bytes(popped[0].body)
@@ -178,7 +196,6 @@ class Life:
             if due_ms > now_ms + invisible_ms + POP_CLOCK_SLACK_MS:
                 raise Wrong(f"{body!r} is hidden until {due_ms}, asked for {invisible_ms} ms at {now_ms}")
             self.account.held[body] = popped, due_ms
-        return len(found)
 
     def ack(self) -> None:
         for body in self.rng.sample(sorted(self.account.held), min(3, len(self.account.held))):
@@ -189,31 +206,34 @@ class Life:
         is_in_time = self.rig.clock.now_ms() < due_ms
         if is_in_time:
             self.account.stored.discard(body)  # even if the end comes before the answer
-        self.popper.ack(popped)
+        self.settle(popped, is_in_time=is_in_time)
         if is_in_time:
             self.account.acknowledged.add(body)
             del self.account.held[body]
+
+    def settle(self, popped: Popped, *, is_in_time: bool) -> None:
+        self.popper.ack(popped)
 
     def ack_late(self) -> None:
         """With a receipt of an earlier pop than the one that holds the message: it settles nothing."""
         old = [popped for body, popped in self.account.earlier if body in self.account.held]
         if old:
-            self.popper.ack(self.rng.choice(old))
+            self.settle(self.rng.choice(old), is_in_time=False)
 
     def renew(self) -> None:
         if not self.account.held:
             return
         body = self.rng.choice(sorted(self.account.held))
         popped, _ = self.account.held[body]
-        record, topic, receipt = popped
-        invisible_ms = self.rng.choice((1_000, 20_000, LONGEST_MS))
-        answer = self.popper.change(popped, invisible_ms)
-        if answer.code == ResponseCode.SUCCESS:
+        renewed = self.change(popped, self.rng.choice((1_000, 20_000, LONGEST_MS)))
+        if renewed is not None:
             self.account.earlier.append((body, popped))
-            words = receipt.split(" ")
-            words[0] = str(record.queue_offset)
-            words[1:4] = answer.fields["popTime"], answer.fields["invisibleTime"], answer.fields["reviveQid"]
-            self.account.held[body] = (record, topic, " ".join(words)), int(words[1]) + int(words[2])
+            self.account.held[body] = renewed, sum(map(int, renewed[2].split(" ")[1:3]))
+
+    def change(self, popped: Popped, invisible_ms: int) -> Popped | None:
+        """What is popped with its new receipt; None where it was not hidden anew."""
+        answer = self.popper.change(popped, invisible_ms)
+        return self.popper.renewed(popped, answer.fields) if answer.code == ResponseCode.SUCCESS else None
 
     def pass_time(self) -> None:
         self.rig.advance(self.rng.choice((1, 400, 1_100, 4_500, 12_000)))
@@ -231,7 +251,7 @@ class Life:
                 body: (popped, due_ms if due_ms > now_ms else 0) for body, (popped, due_ms) in self.account.held.items()
             }
             self.rig.clock.set_wall(self.rig.clock.now_ms() - 100_000)
-            self.set_back_ms += 100_000
+            self.account.set_back_ms += 100_000
 
     def restart(self) -> None:
         if self.rng.random() < 0.3:
@@ -243,31 +263,42 @@ class Life:
 
     def finish(self) -> None:
         """Pop and acknowledge until nothing comes any more. Raises Wrong when something never came."""
-        for pause_ms in (LONGEST_MS + self.set_back_ms, *[LONGEST_MS] * 3):
+        for pause_ms in (self.account.hidden_ms + self.account.set_back_ms, *[LONGEST_MS] * 3):
             self.rig.advance(pause_ms)
             while self.pop(32, LONGEST_MS):
                 for body in sorted(self.account.held):
                     self.ack_one(body)
-        if self.account.stored - self.account.over:
-            raise Wrong(f"{sorted(self.account.stored)} are lost")
+        lost = self.account.stored - self.account.over - self.dead()
+        if lost:
+            raise Wrong(f"{sorted(lost)} are lost")
+
+    def dead(self) -> set[bytes]:
+        """Bodies of the dead letters of the group."""
+        return set()
 
 
-def run(seed: int, length: int = 1) -> None:
+def run(
+    seed: int,
+    length: int = 1,
+    make_rig: Callable[..., LivingRig] = LivingRig,
+    make_life: Callable[..., Life] = Life,
+    make_account: Callable[[], Account] = Account,
+) -> None:
     """A life, so many times longer than usual, and its end. Raises Wrong."""
     rng = random.Random(seed)
     flush = rng.choice((FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH))
     with_power = flush is FlushDiskType.SYNC_FLUSH and rng.random() < 0.7
-    account = Account()
+    account = make_account()
 
     def open_rig(root: Path, files: RecordingFiles, now_ms: int | None) -> LivingRig:
-        return LivingRig(root, files, flush, now_ms)
+        return make_rig(root, files, flush, now_ms)
 
     def live(rig: LivingRig) -> None:
-        Life(rig, rng, account).live(STEPS * length)
+        make_life(rig, rng, account).live(STEPS * length)
 
     with second_life(rng, open_rig, live, CALLS_MAX * length, with_power=with_power) as rig:
         account.crashed()
-        life = Life(rig, rng, account)
+        life = make_life(rig, rng, account)
         life.live(15)
         life.finish()
         rig.close()
