@@ -53,6 +53,8 @@ ELSEWHERE = {
     "SETTINGS_FRAME_COST": HTTP2 + "budgets.py::test_a_flood_of_settings_is_stopped_soon",
     "IDLE_FRAMES_PER_ANSWER": HTTP2 + "budgets.py::test_pings_between_calls_are_tolerated_for_ever",
     "DROPPED_STREAMS_MAX": HTTP2 + "budgets.py::test_streams_that_are_reset_by_us_are_forgotten_in_the_end",
+    "QUEUED_ANSWERS_BYTES_MAX": HTTP2 + "flow_control.py::test_connections_share_what_may_wait_of_all_of_them",
+    "QUEUED_ANSWERS_SHARE": HTTP2 + "flow_control.py::test_connections_share_what_may_wait_of_all_of_them",
     "PREFACE_MS": PORT + "hostile_clients.py::test_who_does_not_begin_to_speak_is_closed",
     "SEND_REQUEST_BYTES_MAX": PORT
     + "hostile_clients.py::test_a_message_that_announces_a_byte_too_many_ends_its_call_at_once",

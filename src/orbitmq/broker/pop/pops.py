@@ -198,7 +198,7 @@ class Pops(Room):
         pop.max_count = max(pop.max_count, 1)
         pop.wanted = self._subscriptions.wanted(pop.topic, expression, kind)
         pop.deadline_ns = self._clock.monotonic_ns() + max(waits_ns, 0)
-        self._taker.take(pop, self._taken)
+        self._take_or_wait(pop)
 
     def peek(self, pop: Pop) -> None:
         """Look at what `pop` would take, without taking it. `pop.told` hears the end once. Raises `Refusal`."""
@@ -225,13 +225,20 @@ class Pops(Room):
         try:
             if self._stops:
                 self._miss(pop, PopTaken(self._clock.now_ms()), PopEnd.NOTHING)
-            elif pop.peer.writable or not self._taker.cold.wait(pop):
-                self._taker.take(pop, self._taken)
+            else:
+                self._take_or_wait(pop)
         except Exception as error:
             self._statistics.failed_handler_count += 1
             logger.error("a pop of %s from %s failed", pop.topic, pop.peer.address, exc_info=error)
             failed = PopTaken(self._clock.now_ms(), problem=f"{type(error).__name__}: {error}")
             pop.told(pop, failed, PopEnd.FAILED)
+
+    def _take_or_wait(self, pop: Pop) -> None:
+        """Nothing is taken for a caller who takes no answers: it waits until he does."""
+        if pop.peer.writable:
+            self._taker.take(pop, self._taken)
+        elif not self._taker.cold.wait(pop):
+            self._miss(pop, PopTaken(self._clock.now_ms()), PopEnd.FULL)
 
     def _taken(self, pop: Pop, taken: PopTaken) -> None:
         """Tell what was taken; where that is nothing, wait for more."""

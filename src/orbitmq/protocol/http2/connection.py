@@ -113,7 +113,7 @@ class Http2Connection:
         self._acknowledged_bytes = 0
         self._resets = Budget(limits.resets_max, "streams that were reset")
         self._idle_frames = Budget(limits.idle_frames_max, "frames that bring nothing")
-        self._sender = FrameSender(self._figures)
+        self._sender = FrameSender(self._figures, limits)
         self._sender.put(limits.announcement())
         self.failure: Http2Error | None = None
 
@@ -169,7 +169,7 @@ class Http2Connection:
         stream = self._streams.get(stream_id)
         if stream is None or stream.state not in ANSWERABLE:
             return self._unwanted(stream, end)
-        if self._sender.queued_bytes + len(data) > self._limits.queued_bytes_max:
+        if not self._sender.takes(stream, len(data)):
             self._figures.answers_dropped += 1
             self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
             return False
@@ -218,6 +218,11 @@ class Http2Connection:
         if self._going_away_after is None:
             self._going_away_after = self._last_stream_id
         self._sender.put(goaway_frame(self._going_away_after, code))
+
+    def forget(self) -> None:
+        """The socket is gone: nothing of what waits is sent any more."""
+        self._forget_streams()
+        self._sender.take()
 
     def take_output(self) -> list[bytes | memoryview]:
         """What has to be written to the socket, in order; it is not given again."""
@@ -326,10 +331,13 @@ class Http2Connection:
         self.failure = error
         self._figures.ends[error.code] += 1
         self._partial.clear()
+        self._forget_streams()
+        self.go_away(error.code)
+
+    def _forget_streams(self) -> None:
         for stream in self._streams.values():
             self._sender.drop(stream)
         self._streams.clear()
-        self.go_away(error.code)
 
     def _parse(self, data: bytes, at: int, events: list[Event]) -> None:
         """Takes every frame that is whole; the remainder becomes the partial frame."""

@@ -22,6 +22,9 @@ class Http2Figures(msgspec.Struct):
     answers_waited: int = 0
     """Times that an answer began to wait for a window of its client."""
 
+    queued_bytes: int = 0
+    """Bytes of answers that wait for windows of their clients, at present."""
+
     answers_dropped: int = 0
     """Answers that found too much waiting."""
 

@@ -4,7 +4,7 @@ Rules of this file
 1. DATA never goes beyond the window of its stream or that of the connection. Both may be negative; then they only grow less negative.
 2. What follows waiting DATA on a stream waits as well, trailers too: the order of a stream is kept.
 3. Streams that wait for the connection's window take turns, a frame each. A stream that waits for its own window costs nothing meanwhile.
-4. What waits is counted in `queued_bytes`; the connection bounds it.
+4. What waits is counted in `queued_bytes`, and in the figures with that of other connections; both are bounded (`takes`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.errors import Http2Error
+from orbitmq.limits.grpc import QUEUED_ANSWERS_SHARE
 from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.protocol.http2.frames import (
     FIRST_WINDOW_BYTES,
@@ -23,7 +24,7 @@ from orbitmq.protocol.http2.frames import (
     data_head,
     headers_frames,
 )
-from orbitmq.protocol.http2.settings import PeerSettings
+from orbitmq.protocol.http2.settings import Http2Limits, PeerSettings
 from orbitmq.protocol.http2.stream_states import Stream, WaitingPiece
 
 _NO_TABLE: Final = b"\x20"
@@ -36,10 +37,11 @@ class FrameSender:
     `queued_bytes`: what waits. `answer_bytes`: DATA that has left since the connection last asked, and set this to 0.
     """
 
-    __slots__ = ("_figures", "_frames", "_peer", "_ready", "_window", "answer_bytes", "put", "queued_bytes")
+    __slots__ = ("_figures", "_frames", "_limits", "_peer", "_ready", "_window", "answer_bytes", "put", "queued_bytes")
 
-    def __init__(self, figures: Http2Figures) -> None:
+    def __init__(self, figures: Http2Figures, limits: Http2Limits) -> None:
         self._figures = figures
+        self._limits = limits
         self._frames: list[bytes | memoryview] = []
         self._peer = PeerSettings()
         self._ready: dict[
@@ -61,24 +63,42 @@ class FrameSender:
     def data(self, stream: Stream, data: bytes | memoryview, end: bool) -> bool:
         """Sends DATA, or lets it wait. Gives whether it has left with END_STREAM."""
         size = len(data)
-        peer = self._peer
-        fits = (
-            size <= self._window
-            and size <= peer.first_window_bytes + stream.send_balance
-            and size <= peer.frame_bytes_max
-        ) or size == 0
-        if fits and not stream.waiting:
+        if self.fits(stream, size):
             self._put_data(stream, data, size, end)
             return end
         self._wait(stream, data, is_headers=False, end=end)
         return False
+
+    def fits(self, stream: Stream, size: int) -> bool:
+        """Whether DATA of that size leaves at once."""
+        peer = self._peer
+        return not stream.waiting and (
+            size == 0
+            or (
+                size <= self._window
+                and size <= peer.first_window_bytes + stream.send_balance
+                and size <= peer.frame_bytes_max
+            )
+        )
+
+    def takes(self, stream: Stream, size: int) -> bool:
+        """Whether DATA of that size leaves at once or may wait: this connection has its part of what all may have waiting."""
+        figures, limits = self._figures, self._limits
+        free_bytes = limits.queued_bytes_of_all_max - figures.queued_bytes + self.queued_bytes
+        room_bytes = min(limits.queued_bytes_max, free_bytes // QUEUED_ANSWERS_SHARE)
+        return self.queued_bytes + size <= room_bytes or self.fits(stream, size)
+
+    def _count(self, change_bytes: int) -> None:
+        """So much more waits, or less."""
+        self.queued_bytes += change_bytes
+        self._figures.queued_bytes += change_bytes
 
     def _wait(self, stream: Stream, content: bytes | memoryview, *, is_headers: bool, end: bool) -> None:
         if stream.waiting is None:
             stream.waiting = deque()
             self._figures.answers_waited += 1
         stream.waiting.append(WaitingPiece(content, is_headers, end))
-        self.queued_bytes += len(content)
+        self._count(len(content))
         self._consider(stream)
 
     def _consider(self, stream: Stream) -> None:
@@ -89,7 +109,7 @@ class FrameSender:
     def drop(self, stream: Stream) -> None:
         """Forgets what waits of a stream that was reset, and its window."""
         if stream.waiting:
-            self.queued_bytes -= sum(len(piece.content) for piece in stream.waiting)
+            self._count(-sum(len(piece.content) for piece in stream.waiting))
             stream.waiting = None
             self._ready.pop(stream.stream_id, None)
         stream.send_balance = 0
@@ -147,12 +167,12 @@ class FrameSender:
         if size > room:
             content = memoryview(piece.content)
             piece.content = content[room:]
-            self.queued_bytes -= room
+            self._count(-room)
             self._put_data(stream, content[:room], room, False)
             return False
         while True:
             waiting.popleft()
-            self.queued_bytes -= size
+            self._count(-size)
             if piece.is_headers:
                 self._put_headers(stream.stream_id, bytes(piece.content), piece.end)
             else:

@@ -21,6 +21,7 @@ from orbitmq.limits.grpc import (
     HTTP2_FRAME_BYTES_MAX,
     IDLE_FRAMES_MAX,
     QUEUED_ANSWER_BYTES_MAX,
+    QUEUED_ANSWERS_BYTES_MAX,
     STREAM_RESETS_MAX,
     STREAM_WINDOW_BYTES,
     STREAMS_PER_CONNECTION_MAX,
@@ -57,6 +58,7 @@ class Http2Limits(msgspec.Struct, frozen=True):
     stream_window_bytes: int = STREAM_WINDOW_BYTES
     connection_window_bytes: int = CONNECTION_WINDOW_BYTES
     queued_bytes_max: int = QUEUED_ANSWER_BYTES_MAX
+    queued_bytes_of_all_max: int = QUEUED_ANSWERS_BYTES_MAX
     resets_max: int = STREAM_RESETS_MAX
     idle_frames_max: int = IDLE_FRAMES_MAX
 

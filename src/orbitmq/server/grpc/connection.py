@@ -170,6 +170,7 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         for call in list(self._connection.calls.values()):  # also those whose cancellation waited to be handed over
             call.is_wanted = False
             self._take(CallMessage(call, None))
+        self.http2.forget()
 
     def gone(self) -> None:
         """Its calls were told when the socket was lost."""

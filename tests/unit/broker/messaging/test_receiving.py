@@ -191,6 +191,28 @@ def test_a_lost_message_of_a_gone_caller_is_noticed(
         test_what_was_taken_for_a_caller_who_is_gone_is_visible_at_once_and_counts_as_no_attempt(rig, consumer)
 
 
+def test_nothing_is_popped_for_a_caller_who_takes_no_answers(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    """What did not fit would be stored again at once: a message of 4 MiB for a request of a hundred bytes."""
+    rig.sent_ok("T", b"a")
+    before = SlowCall.of(consumer, takes=0)
+    rig.sent_ok("T", b"b")
+    assert rig.broker.rooms.pops.in_flight.message_count == 0
+    assert consumer.receive(count=1).bodies == [b"a"]
+    before.take_more()
+    assert received(before).bodies == [b"b"]
+
+
+def test_a_caller_who_takes_no_answers_any_more_pops_nothing_of_what_he_waited_for(
+    rig: FrontRig, consumer: GrpcConsumer
+) -> None:
+    waiting = SlowCall.of(consumer, takes=1)
+    waiting.writable = False
+    rig.sent_ok("T", b"a")
+    assert rig.broker.rooms.pops.in_flight.message_count == 0
+    waiting.take_more()
+    assert received(waiting).bodies == [b"a"]
+
+
 class SlowCall(ListCall):
     """A call whose reader takes so many items, and then no more until it is told. `fits`: the item that is too much resets the stream."""
 

@@ -21,7 +21,8 @@ from tests.worlds.http2_frames import (
 
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.events import DataReceived, StreamReset
-from orbitmq.protocol.http2.frames import END_STREAM, FIRST_WINDOW_BYTES, ErrorCode, FrameType
+from orbitmq.protocol.http2.figures import Http2Figures
+from orbitmq.protocol.http2.frames import END_STREAM, FIRST_WINDOW_BYTES, PREFACE, ErrorCode, FrameType
 from orbitmq.protocol.http2.settings import Http2Limits
 
 SMALL = Http2Limits(stream_window_bytes=65_535, connection_window_bytes=100_000)
@@ -266,3 +267,30 @@ def test_one_byte_too_many_that_waits_resets_its_stream() -> None:
     assert resets(connection) == [(3, ErrorCode.ENHANCE_YOUR_CALM)]
     assert connection.queued_bytes == 600
     assert connection.send_data(1, bytes(400))
+
+
+def test_connections_share_what_may_wait_of_all_of_them() -> None:
+    """Each may use one part in eight of what is free, as long as it opens no window; who takes answers is answered."""
+    figures = Http2Figures()
+    limits = Http2Limits(queued_bytes_max=100, queued_bytes_of_all_max=400)
+    first, second, third = (shared(figures, limits, INITIAL_WINDOW_SIZE=0) for _ in range(3))
+    assert first.send_data(1, bytes(50))
+    assert second.send_data(1, bytes(43))
+    assert not third.send_data(1, bytes(39))
+    assert figures.queued_bytes == 93
+    reading = shared(figures, limits)
+    assert reading.send_data(1, bytes(60))
+    first.receive_data(window(1, 50))
+    output(first)
+    assert figures.queued_bytes == 43
+    second.forget()
+    assert (figures.queued_bytes, second.queued_bytes, second.stream_count) == (0, 0, 0)
+
+
+def shared(figures: Http2Figures, limits: Http2Limits, **peer: int) -> Http2Connection:
+    """A connection that counts there, with one stream that has its head."""
+    connection = Http2Connection(limits, figures)
+    connection.receive_data(PREFACE + settings(**peer) + headers(1, end=True))
+    connection.send_headers(1, ANSWER)
+    output(connection)
+    return connection
