@@ -14,6 +14,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -27,11 +28,23 @@ from orbitmq.limits.server import LOG_REPEATS_MAX, LOG_WINDOW_MS, LOG_WORDINGS_M
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LEFT_OUT: Final = "%d more lines like this were left out: %s"
 ROOT: Final = "orbitmq"
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 Wording = tuple[str, int, str]
 """Logger, level, text without its values."""
 
 _REST: Final[Wording] = ("", 0, "")
+
+
+class TextFormatter(logging.Formatter):
+    """A line of text for each record, and its traceback on lines of its own. What clients named themselves and others cannot begin a line,
+    colour the terminal or turn the text around: such characters are shown escaped."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -149,7 +162,7 @@ def begin_logging(
     `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq.
     """
     handler = BoundedHandler(stream if stream is not None else sys.stderr, repeats_max)
-    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT_FORMAT))
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for earlier in list(root.handlers):
         root.removeHandler(earlier)

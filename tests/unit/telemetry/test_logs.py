@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orbitmq.telemetry.logs import BoundedHandler, JsonFormatter, begin_logging
+from orbitmq.telemetry.logs import BoundedHandler, JsonFormatter, TextFormatter, begin_logging
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +93,22 @@ def test_wordings_are_bounded() -> None:
         handler.handle(record(f"made by hand {number}"))
     assert len(handler._windows) <= 1_025
     assert handler.left_out > 8_000
+
+
+@pytest.mark.parametrize("named", ["a\nERROR forged", "a\r", "\x1b[31mred", "\x85", "\u2028", "\u202e"])
+def test_what_clients_named_does_not_leave_its_line(named: str) -> None:
+    line = TextFormatter().format(record("client %s has gone", named))
+    assert line.isprintable()
+    assert line.endswith(f"WARNING orbitmq.test client {named.encode('unicode_escape').decode()} has gone")
+
+
+def test_a_traceback_has_lines_of_its_own() -> None:
+    try:
+        raise RuntimeError("a defect")
+    except RuntimeError as error:
+        made = record("failed")
+        made.exc_info = (type(error), error, error.__traceback__)
+    assert TextFormatter().format(made).splitlines()[-1] == "RuntimeError: a defect"
 
 
 def test_a_line_of_json_keeps_its_fields() -> None:
