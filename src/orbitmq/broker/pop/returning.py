@@ -20,7 +20,7 @@ from functools import partial
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.identity import without_identity
-from orbitmq.broker.message_properties import TIMERS, facts_of
+from orbitmq.broker.message_properties import facts_of
 from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import Popped, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
@@ -126,8 +126,7 @@ class PopReturns:
         admission = self._admission
         values = decode_properties(record.properties)
         values.setdefault(Property.FIRST_POP_TIME, str(popped.popped_ms))
-        for name in (*TIMERS, Property.DELAY):  # its time has come once
-            values.pop(name, None)
+        values.pop(Property.DELAY, None)  # its time has come once; the names of a timer only tell when
         message = admission.place(
             *self._retry_queue(key),
             bytes(record.body),

@@ -76,13 +76,17 @@ def test_each_attempt_counts_and_the_first_pop_is_remembered(rig, popper):
     assert rig.broker.topics.get("%RETRY%g_%RETRY%g_T") is None
 
 
-def test_a_delayed_message_does_not_wait_again(rig, popper):
-    give(rig, b"a")
-    queue = popper.pop(invisibleTime=10)
-    assert queue
+def test_a_message_whose_time_has_come_does_not_wait_again_and_still_says_when_that_was(rig, popper):
+    due_ms = rig.clock.now_ms() + 2_000
+    rig.sent_ok("T", b"timed", {"TIMER_DELIVER_MS": str(due_ms)})
+    rig.sent_ok("T", b"delayed", {"DELAY": "0"})
+    rig.advance(3_000)
+    assert len(popper.pop(invisibleTime=10)) == 2
     rig.advance(10)
-    (copy,) = rig.records("%RETRY%g_T")
-    assert not {"DELAY", "TIMER_DELIVER_MS"} & decode_properties(copy.properties).keys()
+    copies = {bytes(copy.body): decode_properties(copy.properties) for copy in rig.records("%RETRY%g_T")}
+    assert copies.keys() == {b"timed", b"delayed"}
+    assert copies[b"timed"]["TIMER_DELIVER_MS"] == str(due_ms)
+    assert "DELAY" not in copies[b"delayed"]
 
 
 def test_a_late_acknowledgement_settles_nothing_of_the_new_attempt(rig, popper):
