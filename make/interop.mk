@@ -1,11 +1,14 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control bench bench-timers bench-messaging bench-spark bench-quick
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-spark bench-quick
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
 
 interop-control: $(STAMP) ## The same tests against RocketMQ's own broker: the control of the tests
 	@INTEROP_BROKERS=java $(BIN)/python -m pytest tests/interop $(ARGS)
+
+interop-rust: $(STAMP) ## The Rust client of RocketMQ 5 and its examples at the gRPC port (Rust; five minutes of compiling once)
+	@$(BIN)/python -m pytest tests/interop/rust_client.py $(ARGS)
 
 bench: $(STAMP) ## Compare with the Java broker and write the table of README.md (about 20 minutes, nothing else running)
 	@$(BIN)/python benchmarks/run.py --write-readme $(ARGS)

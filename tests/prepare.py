@@ -24,6 +24,8 @@ from rig.toolchain import (  # noqa: E402
     Missing,
     cpp_python,
     go_judges,
+    grpc_go_client,
+    grpc_python,
     java_build,
     load_generator,
     node_modules,
@@ -37,6 +39,22 @@ def java_builds() -> None:
             java_build(version)
 
 
+def go_programs() -> None:
+    """One after the other: each compiles with every core."""
+    go_judges()
+    grpc_go_client()
+
+
+def python_clients() -> None:
+    cpp_python()
+    grpc_python()
+
+
+def node_clients() -> None:
+    node_modules()
+    node_modules("grpc_clients/node")
+
+
 def timed(build: Callable[[], object]) -> str:
     began = time.monotonic()
     with contextlib.suppress(Missing):
@@ -48,5 +66,7 @@ if __name__ == "__main__":
     with ThreadPoolExecutor() as pool:
         print(
             "prepared:",
-            ", ".join(pool.map(timed, (java_builds, quick_start, go_judges, node_modules, cpp_python, load_generator))),
+            ", ".join(
+                pool.map(timed, (java_builds, quick_start, go_programs, node_clients, python_clients, load_generator))
+            ),
         )

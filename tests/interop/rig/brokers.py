@@ -254,6 +254,37 @@ class ProxyRole(Server):
             time.sleep(0.05)
 
 
+class LocalProxyRole(BrokerRole):
+    """RocketMQ's broker with its proxy in the same process: it answers gRPC on a port of its own. Plain and over TLS."""
+
+    def __init__(
+        self, folder: Path, data: Path, ports: tuple[int, int, int], name_server: str, settings: Mapping[str, str]
+    ) -> None:
+        """ports: of the broker, for gRPC, and for the proxy's own remoting, which nobody asks here."""
+        super().__init__(Kind.JAVA, folder, data, ports[0], name_server, settings)
+        self._ports = ports
+
+    def _launch(self) -> ServerProcess:
+        broker_port, grpc_port, remoting_port = self._ports
+        conf, proxy = self.folder / "broker.conf", self.folder / "rmq-proxy.json"
+        keys = java_settings(self.data, broker_port, self.name_server, self.settings)
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        proxy.write_text(
+            json.dumps(
+                {
+                    "rocketMQClusterName": CLUSTER_NAME,
+                    "namesrvAddr": self.name_server,
+                    "grpcServerPort": grpc_port,
+                    "remotingListenPort": remoting_port,
+                    "localServeAddr": "127.0.0.1",
+                }
+            )
+        )
+        main_class = "org.apache.rocketmq.proxy.ProxyStartup"
+        options = ("-pm", "local", "-bc", conf, "-pc", proxy)
+        return launch_java(BROKER_VERSION, self.folder, JvmProfile.TLS.value[0], main_class, "proxy.log", *options)
+
+
 class ServeRole(Server):
     """`orbitmq serve`: name server and broker in one process."""
 

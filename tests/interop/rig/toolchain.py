@@ -1,16 +1,18 @@
-"""Foreign software the rig needs: JDK and Maven, Node.js and npm, Go, a C compiler, the wheel of the C++ client.
+"""Foreign software the rig needs: JDK and Maven, Node.js and npm, Go, Cargo, a C compiler, wheels of other clients.
 
 Rules of this file
-1. Machine prerequisites (JDK, Maven, Node.js, Go, gcc) are looked for, never installed. A missing one raises `Missing` with the remedy.
+1. What the machine must have (JDK, Maven, Node.js, Go, Cargo, gcc) is looked for, never installed. A missing one raises `Missing` with
+   the remedy.
 2. Everything that is fetched or built lands in one cache folder (`.cache/interop` of the repository, or
    `INTEROP_CACHE`), once per content of its sources: a stamp holds their digest.
-3. Where packages come from is the business of Maven's, npm's, pip's and Go's own configuration; no address stands here.
+3. Where packages come from is the business of Maven's, npm's, pip's, Go's and Cargo's own configuration; no address stands here.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -33,14 +35,19 @@ NEW_VERSION: Final = "5.5.0"
 """The newest release that Maven has with everything it needs."""
 GRPC_CLIENT_VERSION: Final = "5.2.0"
 """The newest gRPC client; its releases are numbered on their own."""
+GRPC_CLIENT_VERSIONS: Final = ("5.0.3", "5.0.7", GRPC_CLIENT_VERSION)
+"""The first of them knows connections over TLS only."""
 PROFILES: Final = {
     BROKER_VERSION: "remoting,broker,proxy,tools",
     OLD_CLIENT_VERSION: "remoting,acl,tools",
     OLD_BROKER_VERSION: "remoting,acl,broker,tools",
     NEW_VERSION: "remoting,broker,proxy,tools,examples",
-    GRPC_CLIENT_VERSION: "grpc",
+    **dict.fromkeys(GRPC_CLIENT_VERSIONS, "grpc"),
 }
 """The client and what comes with it, as profiles of the project."""
+
+GO_QUICK: Final = ("-ldflags=-s -w", "-gcflags=all=-N -l")
+"""Nothing here needs optimization, which takes most of a build."""
 
 BUILD_LIMIT_S: Final = 600
 """A first build fetches about 120 MB; beyond ten minutes something hangs."""
@@ -118,47 +125,86 @@ def java_build(version: str) -> JavaBuild:
     return JavaBuild(version, java, f"{folder / 'classes'}{os.pathsep}{folder / 'lib'}/*")
 
 
-def node_modules() -> tuple[Path, Path]:
-    """(node, folder of node_modules) with `ali-ons` installed from the lock file. Cost: some seconds once."""
+def node_modules(project: str = "node") -> tuple[Path, Path]:
+    """(node, folder of node_modules) with what the lock file of a project of this folder names. Cost: some seconds once."""
     node = program("node", "install Node.js 18 or newer (Debian: apt install nodejs npm)")
     npm = program("npm", "install npm (Debian: apt install npm)")
-    project = INTEROP / "node"
-    locked = [project / "package.json", project / "package-lock.json"]
+    locked = [INTEROP / project / name for name in ("package.json", "package-lock.json")]
 
     def build(target: Path) -> None:
         for file in locked:
             shutil.copy(file, target)
         run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=target)
 
-    return node, built("node", locked, build) / "node_modules"
+    return node, built(project.replace("/", "-"), locked, build) / "node_modules"
 
 
 def cpp_python() -> Path:
-    """Interpreter of an environment of its own that holds the wheel of the C++ client. Cost: some seconds once."""
-    pin = INTEROP / "cpp" / "requirements.txt"
+    """Interpreter of an environment that holds the wheel of the C++ client. Cost: some seconds once."""
+    if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
+        raise Missing("the wheel of the C++ client exists for Linux on x86_64 only: run these tests there")
+    return _python("cpp", "import rocketmq.client")
+
+
+def grpc_python() -> Path:
+    """Interpreter of an environment that holds the Python client for gRPC. Cost: half a minute once."""
+    return _python("grpc_clients/python", "import grpc")
+
+
+def _python(project: str, check: str) -> Path:
+    """Interpreter of an environment of its own, as a folder's `requirements.txt` names it."""
+    pin = INTEROP / project / "requirements.txt"
 
     def build(target: Path) -> None:
         venv.create(target, with_pip=True, clear=True)
         run([target / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "-r", pin])
-        run([target / "bin" / "python", "-c", "import rocketmq.client"])
+        run([target / "bin" / "python", "-c", check])
 
-    if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
-        raise Missing("the wheel of the C++ client exists for Linux on x86_64 only: run these tests there")
-    return built("cpp", [pin], build) / "bin" / "python"
+    return built(project.replace("/", "-"), [pin], build) / "bin" / "python"
+
+
+def grpc_go_client() -> Path:
+    """The driver of the Go client, compiled without optimization. Cost: half a minute of CPU once."""
+    project = INTEROP / "grpc_clients" / "go"
+    sources = [project / name for name in ("go.mod", "go.sum", "main.go")]
+
+    def build(target: Path) -> None:
+        run([go_program(), "build", *GO_QUICK, "-o", target / "driver", "."], cwd=project)
+
+    return built("grpc_clients-go", sources, build) / "driver"
+
+
+def grpc_rust_client() -> Path:
+    """The driver of the Rust client; its makers' example programs are in the folder `examples` beside it. Cost: five minutes once."""
+    cargo = program("cargo", "install Rust 1.75 or newer (rustup.rs)")
+    project = INTEROP / "grpc_clients" / "rust"
+    sources = [project / name for name in ("Cargo.toml", "Cargo.lock", "src/main.rs")]
+
+    def build(target: Path) -> None:
+        cargo_build = [cargo, "build", "--quiet", "--locked", "--target-dir", target]
+        run(cargo_build, cwd=project)
+        told = json.loads(run([cargo, "metadata", "--locked", "--format-version", "1"], cwd=project))
+        (client,) = [package for package in told["packages"] if package["name"] == "rocketmq"]
+        run([*cargo_build, "--examples", "--manifest-path", client["manifest_path"]], cwd=target)
+
+    return built("grpc_clients-rust", sources, build) / "debug" / "driver"
 
 
 def go_judges() -> GoJudges:
     """Compiled from the versions that `go.mod` pins, without optimization, which they do not need. Cost: a minute of CPU once."""
-    go = program("go", "install Go 1.24 or newer (go.dev/doc/install)")
+    go = go_program()
     project = INTEROP / "go"
     sources = [project / name for name in ("go.mod", "go.sum", "main.go")]
 
     def build(target: Path) -> None:
-        quick = ["-ldflags=-s -w", "-gcflags=all=-N -l"]
-        run([go, "build", *quick, "-o", target, ".", "github.com/summerwind/h2spec/cmd/h2spec"], cwd=project)
+        run([go, "build", *GO_QUICK, "-o", target, ".", "github.com/summerwind/h2spec/cmd/h2spec"], cwd=project)
 
     folder = built("go", sources, build)
     return GoJudges(folder / "h2spec", folder / "interop")
+
+
+def go_program() -> Path:
+    return program("go", "install Go 1.24 or newer (go.dev/doc/install)")
 
 
 def load_generator() -> Path:
@@ -190,8 +236,8 @@ def built(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> 
     return folder
 
 
-def run(command: Sequence[str | Path], cwd: Path | None = None) -> None:
-    """Run a build step. Raises `Missing` with the end of its output when it fails or takes too long."""
+def run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
+    """Run a build step; what it printed. Raises `Missing` with the end of its output when it fails or takes too long."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False)
@@ -202,3 +248,4 @@ def run(command: Sequence[str | Path], cwd: Path | None = None) -> None:
     if done.returncode:
         tail = (done.stdout + done.stderr)[-1500:]
         raise Missing(f"{Path(words[0]).name} failed ({done.returncode}); is the package registry reachable?\n{tail}")
+    return done.stdout

@@ -8,10 +8,13 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -26,10 +29,11 @@ import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * Drives the official gRPC client by commands on standard input, through a proxy; every event is a JSON line on standard output.
+ * Drives the official gRPC client by commands on standard input; every event is a JSON line on standard output.
  *
  * usage: GrpcDriver HOST:PORT TOPIC,TOPIC,...   (the topics that the producer announces)
- * send?topic=&amp;body=A,B,...[&amp;tag=][&amp;key=][&amp;order=][&amp;at=MS][&amp;priority=][&amp;price=]
+ * It signs with ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY of the environment, if they are there, and encrypts if ROCKETMQ_TLS is true.
+ * send?topic=&amp;body=A,B,...[&amp;tag=][&amp;key=K K...][&amp;order=][&amp;at=MS][&amp;priority=][&amp;price=][&amp;note=] (the last two are properties)
  *                                 prints {"event":"sent","body":...,"msgId":...,"handle":...} or {"event":"send_failed",...} for each
  * transact?topic=&amp;body=&amp;state=commit|rollback|unknown[&amp;checked=commit|rollback|unknown]   each check prints {"event":"checked",...}
  * recall?topic=&amp;handle=         prints {"event":"recalled",...} or {"event":"recall_failed",...}
@@ -53,12 +57,24 @@ public final class GrpcDriver {
     private List<MessageView> popped = new ArrayList<>();
 
     private GrpcDriver(String endpoint, String[] topics) throws ClientException {
-        configuration = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(false).setRequestTimeout(WAIT).build();
+        configuration = configuration(endpoint);
         producer = provider.newProducerBuilder().setClientConfiguration(configuration).setTopics(topics)
             .setTransactionChecker(message -> {
                 print("checked", message).print();
                 return resolution(message.getProperties().get("checked"));
             }).build();
+    }
+
+    private static ClientConfiguration configuration(String endpoint) {
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoint).setRequestTimeout(WAIT);
+        String accessKey = System.getenv("ROCKETMQ_ACCESS_KEY");
+        if (accessKey != null) {
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(accessKey, System.getenv("ROCKETMQ_SECRET_KEY")));
+        }
+        if (!"true".equals(System.getenv("ROCKETMQ_TLS"))) {
+            GrpcSince.call(ClientConfigurationBuilder.class, builder, "enableSsl", false);
+        }
+        return builder.build();
     }
 
     public static void main(String[] args) throws Exception {
@@ -109,7 +125,7 @@ public final class GrpcDriver {
         try {
             SendReceipt receipt = producer.send(message(command, body));
             new JsonLine("sent").put("body", body).put("msgId", receipt.getMessageId().toString())
-                .put("handle", receipt.getRecallHandle()).print();
+                .put("handle", (String) GrpcSince.callOr("", SendReceipt.class, receipt, "getRecallHandle")).print();
         } catch (ClientException e) {
             new JsonLine("send_failed").put("body", body).put("error", e.toString()).print();
         }
@@ -117,7 +133,7 @@ public final class GrpcDriver {
 
     private Message message(Command command, String body) {
         MessageBuilder builder = provider.newMessageBuilder().setTopic(command.text("topic"))
-            .setBody(body.getBytes(StandardCharsets.UTF_8)).setKeys(command.text("key", body)).setTag(command.text("tag", "red"));
+            .setBody(body.getBytes(StandardCharsets.UTF_8)).setKeys(command.text("key", body).split(" ")).setTag(command.text("tag", "red"));
         if (!command.text("order", "").isEmpty()) {
             builder.setMessageGroup(command.text("order"));
         }
@@ -125,9 +141,9 @@ public final class GrpcDriver {
             builder.setDeliveryTimestamp(Long.parseLong(command.text("at")));
         }
         if (command.number("priority", -1) >= 0) {
-            builder.setPriority(command.number("priority", -1));
+            GrpcSince.call(MessageBuilder.class, builder, "setPriority", command.number("priority", -1));
         }
-        for (String name : new String[] {"checked", "price"}) {
+        for (String name : new String[] {"checked", "price", "note"}) {
             if (!command.text(name, "").isEmpty()) {
                 builder.addProperty(name, command.text(name));
             }
@@ -156,8 +172,7 @@ public final class GrpcDriver {
 
     private void recall(Command command) {
         try {
-            String id = producer.recallMessage(command.text("topic"), command.text("handle")).getMessageId().toString();
-            new JsonLine("recalled").put("msgId", id).print();
+            new JsonLine("recalled").put("msgId", GrpcSince.recalled(producer, command.text("topic"), command.text("handle"))).print();
         } catch (ClientException e) {
             new JsonLine("recall_failed").put("error", e.toString()).print();
         }
@@ -215,14 +230,17 @@ public final class GrpcDriver {
             .put("body", StandardCharsets.UTF_8.decode(message.getBody()).toString()).put("msgId", message.getMessageId().toString())
             .put("attempt", message.getDeliveryAttempt()).put("tag", message.getTag().orElse(null))
             .put("keys", String.join(" ", message.getKeys())).put("order", message.getMessageGroup().orElse(null))
-            .put("deliverAt", message.getDeliveryTimestamp().orElse(0L)).put("priority", message.getPriority().orElse(-1))
+            .put("deliverAt", message.getDeliveryTimestamp().orElse(0L)).put("priority", priority(message))
             .put("properties", message.getProperties());
     }
 
+    private static int priority(MessageView message) {
+        Object priority = GrpcSince.callOr(Optional.empty(), MessageView.class, message, "getPriority");
+        return (Integer) ((Optional<?>) priority).map(Integer.class::cast).orElse(-1);
+    }
+
+    /** Leaves the push consumers: each would wait for the poll that is under way. */
     private void close() throws Exception {
-        for (PushConsumer consumer : pushed) {
-            consumer.close();
-        }
         for (SimpleConsumer consumer : simple.values()) {
             consumer.close();
         }
