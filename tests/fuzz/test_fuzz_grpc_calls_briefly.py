@@ -10,6 +10,7 @@ import pytest
 from tests.worlds.grpc_fuzzing import Broken, run_calls
 
 from orbitmq.broker.messaging import acknowledging, sending, telemetry, transactions
+from orbitmq.broker.messaging.held_messages import HeldMessages
 from orbitmq.broker.messaging.receiving import ReceiveCalls
 from orbitmq.broker.messaging.sessions import Sessions
 from orbitmq.broker.pop.pops import Pops
@@ -18,8 +19,8 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
 
 SEED = 20
-COUNT = 6_000
-CALLS_OF_A_WORLD = 3_000
+COUNT = 4_000
+CALLS_OF_A_WORLD = 1_000
 
 
 def fuzz(count: int = COUNT) -> Counter[str]:
@@ -92,6 +93,11 @@ def settings_of_clients_that_are_gone_are_kept(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Sessions, "end", end)
 
 
+def what_gone_clients_held_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldMessages, "take_all", lambda self, owner: [])
+    patch.setattr(HeldMessages, "drop", lambda self, held: None)
+
+
 def a_stream_has_no_last_item(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("orbitmq.broker.messaging.front.delivery_item", lambda now_ms: b"")
 
@@ -116,7 +122,8 @@ def a_text_repeats_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 PLANTED = [
     too_large_a_number, answered_before_the_write, answered_though_nobody_wants_it, a_repeated_decision_is_not_answered,
-    a_cancelled_receive_goes_on_waiting, settings_of_clients_that_are_gone_are_kept, a_stream_has_no_last_item,
+    a_cancelled_receive_goes_on_waiting, settings_of_clients_that_are_gone_are_kept, what_gone_clients_held_is_kept,
+    a_stream_has_no_last_item,
     wrong_settings_are_an_error_of_ours, a_text_repeats_what_was_sent,
 ]  # fmt: skip
 

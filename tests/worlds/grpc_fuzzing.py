@@ -5,7 +5,7 @@ Rules of this file
    there.
 2. What a client wrote is never answered INTERNAL_SERVER_ERROR, never ends up in the log as a failure, and every call ends once, not before
    what it stored is written.
-3. A world ends with nothing left: no session, question, waiting or paused receive.
+3. A world ends with nothing left: no session, question, held message or waiting receive.
 """
 
 from __future__ import annotations
@@ -94,16 +94,19 @@ class World:
         """End it. Raises Broken where something is left."""
         for call in [*self.open, *self.streams.values()]:
             self.cancel(call)
-        self.rig.advance(LONGEST_WAIT_MS)
-        self.judge_rest()
-        logging.getLogger("orbitmq").removeHandler(self._failures)
-        self.rig.close()
+        try:
+            self.rig.advance(LONGEST_WAIT_MS)
+            self.judge_rest()
+        finally:
+            logging.getLogger("orbitmq").removeHandler(self._failures)
+            self.rig.close()
 
     def judge_rest(self) -> None:
         front, pops = self.rig.front, self.rig.broker.rooms.pops
         left = {
             "sessions": len(front.sessions), "questions": len(front.sessions.questions), "receives": len(pops._waiters.polls),
             "bytes of settings": front.sessions._settings_bytes, "producers": len(self.rig.broker.clients.producer_groups()),
+            "held messages": len(front.renewals.held),
         }  # fmt: skip
         if any(left.values()):
             raise Broken(f"something is left: {left}")
