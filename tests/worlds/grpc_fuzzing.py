@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 import random
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from tests.crash.harness import scratch
 from tests.unit.broker.conftest import SMALL_STORE
 from tests.unit.broker.messaging.conftest import WithFront
 from tests.unit.broker.pop.conftest import PopRig
@@ -261,9 +261,9 @@ def run_calls(seed: int, count: int, calls_of_a_world: int, rig: type[FuzzRig] =
     """How each of so many calls ended. Raises Broken, with the call in its notes."""
     done = 0
     while done < count:
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as folder:
             rng = random.Random(f"{seed} {done}")
-            world, strange = World(Path(folder), rig), Strange(rng)
+            world, strange = World(folder, rig), Strange(rng)
             for number in range(done, min(done + calls_of_a_world, count)):
                 yield one_call(world, strange, rng, f"seed {seed}, call {number}")
             done += calls_of_a_world
