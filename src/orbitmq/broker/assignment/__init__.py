@@ -1,1 +1,1 @@
-"""Assignment by the broker: which queues a consumer reads, and whether by pull or by pop."""
+"""Assignment by the broker: which queues a consumer reads, whether by pull or by pop, and where they are."""
