@@ -8,15 +8,18 @@ Rules of this file
 1. Nothing is refused: RocketMQ does not either, and a group that is being redeployed disagrees for a while. It is said.
 2. Pure: members in, sentences out. Who asks decides when, and whether to say it again.
 3. Retry topics do not count: clients of different kinds subscribe to them in their own ways.
-4. What is remembered of a member is bounded, however long its subscriptions are.
+4. What is remembered of a member is bounded, however long its subscriptions are; so is how many members are compared.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
+from itertools import islice
 from typing import Final, NamedTuple
 
-from orbitmq.limits.broker import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
+from orbitmq.limits.broker import GROUP_WARNINGS_MAX, MEMBERS_COMPARED_MAX, WISHES_COMPARED_MAX
 from orbitmq.protocol.filtering.tags import EVERYTHING
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerData, SubscriptionData
@@ -59,39 +62,44 @@ def _expression(subscription: SubscriptionData) -> str:
 
 def disagreements(voices: Iterable[Voice]) -> tuple[str, ...]:
     """One sentence for each thing on which members differ, and for each client id that stands for several connections."""
-    members = list(voices)
-    found = _shared_ids(members) + _different_wishes([voice for voice in members if voice.wishes is not None])
-    if len(found) > GROUP_WARNINGS_MAX:
-        found = [*found[: GROUP_WARNINGS_MAX - 1], f"and {len(found) - GROUP_WARNINGS_MAX + 1} more"]
-    return tuple(found)
+    members = list(islice(voices, MEMBERS_COMPARED_MAX))
+    sharing = _sharing(members)
+    wishing = [voice for voice in members if voice.wishes is not None]
+    differing = _differing(wishing)
+    count = len(sharing) + len(differing)
+    shown = count if count <= GROUP_WARNINGS_MAX else GROUP_WARNINGS_MAX - 1
+    found = [_shared_id(client_id, sharing[client_id]) for client_id in nsmallest(shown, sharing)]
+    found += [_difference(subject, wishing) for subject in nsmallest(shown - len(found), differing)]
+    return (*found, f"and {count - shown} more") if shown < count else tuple(found)
 
 
-def _shared_ids(members: list[Voice]) -> list[str]:
+def _sharing(members: list[Voice]) -> dict[str, list[str]]:
+    """Client ids that stand for several connections, and the addresses of those."""
     addresses: dict[str, list[str]] = {}
     for voice in members:
         addresses.setdefault(voice.client_id, []).append(voice.address)
-    return [
-        f"client id {_short(client_id)} is used by {len(known)} connections ({_some(known)}): "
+    return {client_id: known for client_id, known in addresses.items() if len(known) > 1}
+
+
+def _shared_id(client_id: str, addresses: list[str]) -> str:
+    return (
+        f"client id {_short(client_id)} is used by {len(addresses)} connections ({_some(addresses)}): "
         "if these are different programs, give each an instance name of its own"
-        for client_id, known in sorted(addresses.items())
-        if len(known) > 1
-    ]
+    )
 
 
-def _different_wishes(members: list[Voice]) -> list[str]:
-    if all(voice.wishes == members[0].wishes for voice in members[1:]):
-        return []
-    subjects = dict.fromkeys(subject for voice in members for subject in voice.wishes or ())
-    found = []
-    for subject in sorted(subjects):
-        sides: dict[str, list[str]] = {}
-        for voice in members:
-            wish = (voice.wishes or {}).get(subject, "nothing")
-            sides.setdefault(wish, []).append(voice.client_id)
-        if len(sides) > 1:
-            said = "; ".join(f"{wish} by {_some(clients)}" for wish, clients in sorted(sides.items())[:_NAMED_CLIENTS])
-            found.append(f"clients differ about {subject}: {said}")
-    return found
+def _differing(members: list[Voice]) -> set[str]:
+    """Subjects of which not all members want the same."""
+    counts = Counter(wish for voice in members for wish in (voice.wishes or {}).items())
+    return {subject for (subject, _), count in counts.items() if count < len(members)}
+
+
+def _difference(subject: str, members: list[Voice]) -> str:
+    sides: dict[str, list[str]] = {}
+    for voice in members:
+        sides.setdefault((voice.wishes or {}).get(subject, "nothing"), []).append(voice.client_id)
+    said = "; ".join(f"{wish} by {_some(clients)}" for wish, clients in sorted(sides.items())[:_NAMED_CLIENTS])
+    return f"clients differ about {subject}: {said}"
 
 
 def _some(names: list[str]) -> str:

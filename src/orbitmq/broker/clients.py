@@ -14,8 +14,8 @@ Rules of this file
 5. Members that differ, or share a client id, are not refused: it is logged once per change, and tools are told
    (`agreement`).
 6. A client id belongs to the user who has it first, as long as that connection lasts: replies to it are nobody else's.
-7. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
-   caller's decision (`wants_notice`).
+7. Members that speak remoting are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
+   caller's decision (`wants_notice`). Others have no such notice.
 """
 
 from __future__ import annotations
@@ -92,6 +92,13 @@ class GroupMember(msgspec.Struct, eq=False):
     """What its client speaks, as metrics name it."""
 
 
+class KeptWishes(msgspec.Struct, eq=False):
+    """What members of one group want, and how many of them."""
+
+    wishes: Wishes
+    member_count: int = 0
+
+
 class ConsumerGroup(msgspec.Struct, eq=False):
     """The online part of a consumer group; it exists while it has a member."""
 
@@ -105,8 +112,8 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     disagreements: tuple[str, ...] = ()
     """What its members differ about, in words; empty for a sound group."""
 
-    wish_count: int = 0
-    """Wishes that are kept for its members; members that want the same share theirs."""
+    kept: dict[frozenset[tuple[str, str]], KeptWishes] = msgspec.field(default_factory=dict)
+    """What its members want, by what it says; members that want the same share theirs."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -170,21 +177,23 @@ class ClientRegistry:
             self._requesters[who.client_id] = who
             self._requester_ids[who.session] = who.client_id
 
-    def consumer_seen(self, data: ConsumerData, who: HeartbeatSender) -> bool:
+    def consumer_seen(self, data: ConsumerData, who: HeartbeatSender, *, is_repeat: bool = False) -> bool:
         """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
 
-        Raises `Refusal` beyond a bound.
+        `is_repeat`: this session said the same before, which is not looked at again. Raises `Refusal` beyond a bound.
         """
         self._enter(data.group_name, who, consumer=True)
         group = self._group_of(data)
-        changed = _touch(group.members, who)
+        changed = self._consumer_touched(group, who)
         if self._subscribe(group, data.subscription_data_set):
             changed = True
-        wishes = wishes_of(data)
         member = group.members[who.session]
-        if member.wishes != wishes:
-            member.wishes = self._kept(group, wishes)
-            self._compare(group)
+        if not is_repeat or member.wishes is None:
+            wishes = wishes_of(data)
+            if member.wishes != wishes:
+                self._forget_wishes(group, member)
+                self._keep_wishes(group, member, wishes)
+                self._compare(group)
         if changed:
             self._tell(group)
         return changed
@@ -193,7 +202,7 @@ class ClientRegistry:
         """As `consumer_seen` for a heartbeat without subscriptions: those that are known stay."""
         self._enter(data.group_name, who, consumer=True)
         group = self._group_of(data)
-        changed = _touch(group.members, who)
+        changed = self._consumer_touched(group, who)
         if changed:
             self._tell(group)
         return changed
@@ -332,14 +341,15 @@ class ClientRegistry:
     def _leave_consumer(self, session: ClientSession, name: str) -> None:
         self._forget(session, name, consumer=True)
         group = self._consumers.get(name)
-        if group is None or group.members.pop(session, None) is None:
+        member = None if group is None else group.members.pop(session, None)
+        if group is None or member is None:
             return
+        self._forget_wishes(group, member)
         if group.members:
             self._compare(group)
             self._tell(group)
         else:
             del self._consumers[name]
-            self._count_wishes(group, 0)
             self._subscribed_bytes -= sum(map(_size, group.subscriptions.values()))
 
     def _forget(self, session: ClientSession, group: str, *, consumer: bool) -> None:
@@ -356,18 +366,39 @@ class ClientRegistry:
         if client_id is not None and self.requester(client_id) is session:
             del self._requesters[client_id]
 
-    def _kept(self, group: ConsumerGroup, wishes: Wishes) -> Wishes | None:
-        """What a member's wishes are kept as: another member's that are the same, or these if there is room. Members
-        whose wishes are not kept are not compared."""
-        for member in group.members.values():
-            if member.wishes == wishes:
-                return member.wishes
-        return wishes if self._wish_count + len(wishes) <= CLIENT_WISHES_MAX else None
+    def _consumer_touched(self, group: ConsumerGroup, who: HeartbeatSender) -> bool:
+        """Note a heartbeat; whether the member is new."""
+        before = group.members.get(who.session)
+        is_new = _touch(group.members, who)
+        if is_new and before is not None:
+            self._forget_wishes(group, before)
+        return is_new
+
+    def _keep_wishes(self, group: ConsumerGroup, member: GroupMember, wishes: Wishes) -> None:
+        """Keep what a member wants if there is room. Members whose wishes are not kept are not compared."""
+        key = frozenset(wishes.items())
+        kept = group.kept.get(key)
+        if kept is None:
+            if self._wish_count + len(wishes) > CLIENT_WISHES_MAX:
+                return
+            kept = group.kept[key] = KeptWishes(wishes)
+            self._wish_count += len(wishes)
+        kept.member_count += 1
+        member.wishes = kept.wishes
+
+    def _forget_wishes(self, group: ConsumerGroup, member: GroupMember) -> None:
+        wishes, member.wishes = member.wishes, None
+        if wishes is None:
+            return
+        key = frozenset(wishes.items())
+        kept = group.kept[key]
+        kept.member_count -= 1
+        if not kept.member_count:
+            del group.kept[key]
+            self._wish_count -= len(wishes)
 
     def _compare(self, group: ConsumerGroup) -> None:
         """Find out what the members differ about, and log it when that is another thing than before."""
-        kept = {id(member.wishes): len(member.wishes or ()) for member in group.members.values()}
-        self._count_wishes(group, sum(kept.values()))
         found = disagreements(
             Voice(member.client_id, endpoint(member.session), member.wishes) for member in group.members.values()
         )
@@ -378,13 +409,11 @@ class ClientRegistry:
             else:
                 logger.info("group %s agrees again", group.name)
 
-    def _count_wishes(self, group: ConsumerGroup, count: int) -> None:
-        self._wish_count += count - group.wish_count
-        group.wish_count = count
-
     def _tell(self, group: ConsumerGroup) -> None:
         if not group.is_broadcasting and self._wants_notice(group.name):
-            self._notify(group.name, list(group.members))
+            self._notify(
+                group.name, [session for session, member in group.members.items() if member.protocol == REMOTING]
+            )
 
 
 def _touch(members: dict[ClientSession, GroupMember], who: HeartbeatSender) -> bool:

@@ -99,6 +99,9 @@ NOTED_OFFSETS_MAX: Final = 1_000
 WISHES_COMPARED_MAX: Final = 64
 """Topics of one member whose subscriptions are kept word by word, to tell members that differ; a consumer has a few."""
 
+MEMBERS_COMPARED_MAX: Final = 256
+"""Members of one group that are compared, those that joined first: whenever one joins or leaves, 5 ms if all of them differ."""
+
 CLIENT_WISHES_MAX: Final = 200_000
 """Subscriptions of members that are kept to compare them, each different set once per group: at most some 80 MB. Beyond
 it further members are not compared."""

@@ -134,13 +134,25 @@ SESSIONS_MAX: Final = 20_000
 """Clients of gRPC that are known at a time, 2 KB each beside their settings: as many as connections of remoting and some. Another one's
 settings end its stream with RESOURCE_EXHAUSTED."""
 
-SESSIONS_SETTINGS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Settings of all clients together, which may take ten times as much as objects: 3 KB for each of as many as may be known, where those of
-makers' clients have 200 bytes and 50 for each topic. Settings that do not fit end their stream with RESOURCE_EXHAUSTED."""
+SESSIONS_SETTINGS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Settings of all clients together, with `SETTINGS_PART_BYTES` for each part: 12 KB for each of as many clients as may be known, where
+those of makers' clients have 200 bytes, three parts, and one for each topic. Settings that do not fit end their stream with
+RESOURCE_EXHAUSTED."""
+
+SETTINGS_PART_BYTES: Final = 512
+"""What a topic, a delay or an address of a client's settings takes in memory, where it may have come in two bytes: a topic 450, with its
+membership."""
+
+SETTINGS_PARTS_MAX: Final = 1_280
+"""Topics, delays and addresses of one client's settings. More end the stream with INVALID_ARGUMENT."""
 
 SETTINGS_TOPICS_MAX: Final = 1_024
 """Topics of one client: each is a membership that every heartbeat renews, a microsecond each. More end the stream with
 INVALID_ARGUMENT."""
+
+SETTINGS_BYTES_MAX: Final = 262_144
+"""Settings of one client: as many topics as it may have, with their longest names and some tags each. To take apart what a consumer
+wants of them takes up to 40 ms. Larger ones end the stream with INVALID_ARGUMENT."""
 
 CLIENT_VERSION_CHARS_MAX: Final = 64
 """Characters of a client's version that are kept; tools show it."""

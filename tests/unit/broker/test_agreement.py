@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.broker import clients
 from orbitmq.broker.agreement import Voice, disagreements, wishes_of
-from orbitmq.limits.broker import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
+from orbitmq.limits.broker import GROUP_WARNINGS_MAX, MEMBERS_COMPARED_MAX, WISHES_COMPARED_MAX
 from orbitmq.protocol.remoting.bodies import (
     ConsumerConnection,
     ConsumerData,
@@ -72,6 +72,12 @@ class TestWhatIsSaid:
         assert len(said) == GROUP_WARNINGS_MAX
         assert said[-1] == f"and {40 - GROUP_WARNINGS_MAX + 1} more"
         assert max(map(len, said)) < 800
+
+    def test_as_many_members_as_may_be_are_compared(self):
+        other = wishes(("T", "b"))
+        many = [wishes(("T", "a"))] * (MEMBERS_COMPARED_MAX - 1)
+        assert len(disagreements(voices(*many, other))) == 1
+        assert disagreements(voices(*many, many[0], other)) == ()
 
     def test_what_lies_beyond_the_compared_topics_is_compared_as_a_whole(self):
         topics = [(f"T{number:04}", "*") for number in range(WISHES_COMPARED_MAX + 3)]
@@ -171,7 +177,7 @@ class TestWhatIsKept:
             rig.heartbeat(rig.peer(), f"c{number}", "g", ["T", "U"])
         group = rig.broker.clients.consumer("g")
         assert len({id(member.wishes) for member in group.members.values()}) == 1
-        assert group.wish_count == 4  # two topics, the model, the type
+        assert rig.broker.clients._wish_count == 4  # two topics, the model, the type
 
     def test_beyond_the_bound_members_are_served_but_not_compared(self, rig, monkeypatch):
         monkeypatch.setattr(clients, "CLIENT_WISHES_MAX", 8)
@@ -181,6 +187,14 @@ class TestWhatIsKept:
         group = rig.broker.clients.consumer("g")
         assert [member.wishes is None for member in group.members.values()] == [False, False, True, True]
         assert len(group.client_ids()) == 4
+
+    def test_who_changes_its_mind_or_its_name_keeps_no_room_for_what_it_wanted(self, rig):
+        peer = rig.peer()
+        for client, tags in (("c", "a"), ("c", "b"), ("d", "b")):
+            rig.heartbeat(peer, client, "g", ["T"], sub_string=tags)
+        assert rig.broker.clients._wish_count == 3
+        rig.broker.peer_closed(peer)
+        assert rig.broker.clients._wish_count == 0
 
     def test_room_comes_back_with_members_that_leave(self, rig):
         peers = [rig.peer() for _ in range(3)]

@@ -22,7 +22,8 @@ from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.asking_clients import ClientQuestions
 from orbitmq.limits.broker import CLIENT_ID_CHARS_MAX
-from orbitmq.limits.grpc import CLIENT_VERSION_CHARS_MAX, SESSIONS_MAX, SESSIONS_SETTINGS_BYTES_MAX
+from orbitmq.limits.grpc import CLIENT_VERSION_CHARS_MAX, SESSIONS_MAX, SESSIONS_SETTINGS_BYTES_MAX, SETTINGS_PART_BYTES
+from orbitmq.protocol.grpc.merged_settings import part_count
 from orbitmq.protocol.grpc.messages import Code, Settings, TelemetryCommand
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.status import RpcError
@@ -149,7 +150,7 @@ class Sessions:
 
     def keep_settings(self, session: Session, settings: Settings) -> None:
         """What the client says of itself now. Raises RpcError beyond the bound of all sessions together."""
-        size = settings.ByteSize()
+        size = settings.ByteSize() + SETTINGS_PART_BYTES * part_count(settings)
         total = self._settings_bytes + size - session.settings_bytes
         if total > SESSIONS_SETTINGS_BYTES_MAX:
             raise RpcError(

@@ -26,12 +26,12 @@ from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits.grpc import SETTINGS_TOPICS_MAX
+from orbitmq.limits.grpc import SETTINGS_BYTES_MAX, SETTINGS_PARTS_MAX, SETTINGS_TOPICS_MAX
 from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import EVERYTHING
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.decoding import read_message
-from orbitmq.protocol.grpc.merged_settings import ClientRules, consumer_settings, producer_settings
+from orbitmq.protocol.grpc.merged_settings import ClientRules, consumer_settings, part_count, producer_settings
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     Code,
@@ -116,6 +116,15 @@ class TelemetryCalls:
 
     def _take_settings(self, call: OpenCall, settings: Settings) -> None:
         """Raises RpcError and Refusal, before anything is known of a client that is new."""
+        size = settings.ByteSize()
+        if size > SETTINGS_BYTES_MAX:
+            raise RpcError(Code.BAD_REQUEST, f"settings have at most {SETTINGS_BYTES_MAX} bytes, not {size}")
+        parts = part_count(settings)
+        if parts > SETTINGS_PARTS_MAX:
+            raise RpcError(
+                Code.BAD_REQUEST,
+                f"settings have at most {SETTINGS_PARTS_MAX} topics, delays, addresses and properties, not {parts}",
+            )
         topics, consumer = self._named(settings)
         is_new = self._sessions.of(call) is None
         session = self._sessions.begin(call)
@@ -128,7 +137,7 @@ class TelemetryCalls:
             if left_group != session.group:
                 self._clients.unregister(session, None, left_group)
             who = self._sessions.seen(session, call)
-            self._register(session, topics, who)
+            self._register(session, topics, who, is_repeat=False)
         except (RpcError, Refusal):
             if is_new:
                 session.close("its first settings were refused")
@@ -158,10 +167,10 @@ class TelemetryCalls:
             "here: producers have publishing, push and simple consumers have subscription",
         )
 
-    def _register(self, session: Session, topics: Iterable[str], who: HeartbeatSender) -> None:
+    def _register(self, session: Session, topics: Iterable[str], who: HeartbeatSender, *, is_repeat: bool) -> None:
         if session.consumer is not None:
             if self._groups.get(session.group) is not None:
-                self._clients.consumer_seen(session.consumer, who)
+                self._clients.consumer_seen(session.consumer, who, is_repeat=is_repeat)
         else:
             for topic in topics:
                 self._clients.producer_seen(topic, who)
@@ -181,7 +190,7 @@ class TelemetryCalls:
         session = self._known(call)
         _check_group(session, request.group)
         who = self._sessions.seen(session, call)
-        self._register(session, _topics(session), who)
+        self._register(session, _topics(session), who, is_repeat=True)
         if session.consumer is not None and self._groups.known(session.group) is not session.told_group:
             self._send_settings(session)
         call.answer(HeartbeatResponse(status=OK).SerializeToString())

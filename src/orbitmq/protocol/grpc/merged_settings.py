@@ -107,6 +107,18 @@ def retry_delay_ms(config: SubscriptionGroupConfig, attempts_before: int) -> int
     return min(delay_ms, longest_ms)
 
 
+def part_count(settings: Settings) -> int:
+    """How many things stand in settings that may be repeated, each of which may have come in two bytes."""
+    return (
+        len(settings.publishing.topics)
+        + len(settings.subscription.subscriptions)
+        + len(settings.backoff_policy.customized_backoff.next)
+        + len(settings.access_point.addresses)
+        + len(settings.metric.endpoints.addresses)
+        + len(settings.client_properties)
+    )
+
+
 def duration_of(duration_ms: int) -> Duration:
     """A duration that is not negative."""
     seconds, rest_ms = divmod(max(duration_ms, 0), 1000)

@@ -9,6 +9,7 @@ from tests.worlds.grpc_calls import ListCall
 from orbitmq.broker.messaging import sessions as module
 from orbitmq.broker.messaging.sessions import Sessions
 from orbitmq.limits.broker import CLIENT_ID_CHARS_MAX
+from orbitmq.limits.grpc import SETTINGS_PART_BYTES
 from orbitmq.protocol.grpc.messages import Code, Publishing, Resource, Settings
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.status import RpcError
@@ -52,7 +53,7 @@ def test_a_client_id_that_is_too_long_is_refused(front_rig: FrontRig) -> None:
 
 def test_settings_of_all_clients_together_are_bounded(front_rig: FrontRig, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(publishing=Publishing(topics=[Resource(name="T" * 100)]))
-    monkeypatch.setattr(module, "SESSIONS_SETTINGS_BYTES_MAX", 2 * settings.ByteSize())
+    monkeypatch.setattr(module, "SESSIONS_SETTINGS_BYTES_MAX", 2 * (settings.ByteSize() + SETTINGS_PART_BYTES))
     sessions = Sessions(front_rig.broker.core)
     one, two, three = (sessions.begin(call_of(name)) for name in ("one", "two", "three"))
     for session in (one, two, one):

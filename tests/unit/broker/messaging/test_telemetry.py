@@ -8,11 +8,13 @@ import pytest
 from tests.unit.broker.messaging.conftest import FrontRig
 from tests.worlds.grpc_calls import Caller, ListCall, commands
 
-from orbitmq.limits.grpc import SETTINGS_TOPICS_MAX
+from orbitmq.broker import clients
+from orbitmq.limits.grpc import SETTINGS_BYTES_MAX, SETTINGS_PARTS_MAX, SETTINGS_TOPICS_MAX
 from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     Code,
+    Duration,
     FilterExpression,
     FilterType,
     HeartbeatRequest,
@@ -48,6 +50,13 @@ def consumer_says(
     entry = SubscriptionEntry(topic=Resource(name=topic), expression=FilterExpression(type=of, expression=tags))
     subscription = Subscription(group=Resource(name=group), subscriptions=[entry])
     return Settings(client_type=kind, subscription=subscription)
+
+
+def said_with_delays(count: int) -> Settings:
+    """One part more than so many."""
+    settings = consumer_says()
+    settings.backoff_policy.customized_backoff.next.extend([Duration()] * count)
+    return settings
 
 
 def beat(client: Caller, group: str = "") -> HeartbeatResponse:
@@ -162,6 +171,8 @@ class TestSettings:
             ),
             (consumer_says(kind=ClientType.LITE_PUSH_CONSUMER), "UNRECOGNIZED_CLIENT_TYPE"),
             (producer_says(*(f"T{number}" for number in range(SETTINGS_TOPICS_MAX + 1))), "BAD_REQUEST"),
+            (said_with_delays(SETTINGS_PARTS_MAX), "BAD_REQUEST"),
+            (consumer_says(tags="x" * SETTINGS_BYTES_MAX), "BAD_REQUEST"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
@@ -173,6 +184,20 @@ class TestSettings:
         assert stream.error.status is GrpcStatus.INVALID_ARGUMENT
         assert str(stream.error).startswith(said)
         assert (len(front_rig.front.sessions), stream.answers) == (0, [])
+
+    def test_as_many_parts_as_may_be_are_taken(self, front_rig: FrontRig) -> None:
+        told_settings(front_rig.client().connect(said_with_delays(SETTINGS_PARTS_MAX - 1)))
+
+    def test_what_a_consumer_wants_is_looked_at_once(
+        self, front_rig: FrontRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A heartbeat of thirty bytes does not take settings of 200 KB apart again."""
+        client = front_rig.client()
+        client.connect(consumer_says())
+        looked: list[object] = []
+        monkeypatch.setattr(clients, "wishes_of", looked.append)
+        assert beat(client, "G").status.code == Code.OK
+        assert looked == []
 
     def test_as_many_topics_as_may_be_are_taken(self, front_rig: FrontRig) -> None:
         stream = front_rig.client().connect(producer_says(*(f"T{number}" for number in range(SETTINGS_TOPICS_MAX))))
