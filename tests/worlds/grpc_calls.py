@@ -71,9 +71,9 @@ class ListCall:
     def when_writable(self, call: Callable[[], None]) -> None:
         self.writable_calls.append(call)
 
-    def answer(self, message: bytes) -> None:
+    def answer(self, *messages: bytes) -> None:
         assert not self.ends, "an answer after the end"
-        self.answers.append(message)
+        self.answers += messages
 
     def end(self) -> None:
         self.ends += 1

@@ -118,6 +118,9 @@ RECOVERY_SECONDS_MAX: Final = 3_600
 TOPIC_NAMES_KEPT_MAX: Final = 1_024
 """Topic names whose check is remembered, 127 characters each at most: looking at one takes 2 us of a send."""
 
+STORE_HOSTS_KEPT_MAX: Final = 64
+"""Addresses of brokers whose text is remembered: one, or a few in a store that came from elsewhere."""
+
 MESSAGE_GROUPS_KEPT_MAX: Final = 4_096
 """Message groups whose queue is remembered, 63 bytes each at most; of more it is computed again, 2 us of a send."""
 
@@ -165,6 +168,9 @@ deadline ends by it."""
 ACK_ENTRIES_MAX: Final = 1_024
 """Entries of one AckMessage, which others wait for: 10 ms. More are answered BAD_REQUEST, and none is acknowledged. Clients send one, or
 what one receive brought."""
+
+RECEIVED_AT_ONCE_BYTES: Final = 65_536
+"""Messages of one receive that are made and written together; then a reader that takes no more is waited for."""
 
 HELD_OF_CLIENT_MAX: Final = 16_384
 """Messages of one push consumer that are renewed, 0.5 KB each: the makers' clients keep 1,024 to 4,096. Further ones are received and not

@@ -25,6 +25,7 @@ ORDER_REVIVE_QUEUE: Final = 999
 """Revive queue in the receipts of ordered pops."""
 
 _WORDS: Final = 8
+_DIGITS_MAX: Final = 18
 
 
 class PopSource(StrEnum):
@@ -36,6 +37,8 @@ class PopSource(StrEnum):
     RETRY_V2 = "2"
     """`%RETRY%<group>+<topic>`"""
 
+
+_SOURCES: Final = {source.value: source for source in PopSource}
 
 RETRY_SOURCES: Final = (PopSource.RETRY_V1, PopSource.RETRY_V2)
 
@@ -61,22 +64,28 @@ class PopReceipt(NamedTuple):
 
 def decode_receipt(text: str) -> PopReceipt:
     """What a receipt says. Raises ProtocolError for anything that is none."""
+    return split_receipt(text)[0]
+
+
+def split_receipt(text: str) -> tuple[PopReceipt, list[str]]:
+    """What a receipt says, and the words behind it. Raises ProtocolError for anything that is none."""
     if len(text) > POP_RECEIPT_CHARS_MAX:
         raise ProtocolError(f"a receipt has at most {POP_RECEIPT_CHARS_MAX} characters, not {len(text)}")
     words = text.split(" ")
     if len(words) < _WORDS:
         raise ProtocolError(f"{text[:64]!r} is no receipt of a pop: it has {len(words)} words, not {_WORDS}")
     start, popped, invisible, revive, source, broker_name, queue_id, offset = words[:_WORDS]
-    try:
-        known = PopSource(source)
-    except ValueError as error:
-        raise ProtocolError(f"the receipt names the topic {source[:16]!r}, which is none of 0, 1 and 2") from error
+    known = _SOURCES.get(source)
+    if known is None:
+        raise ProtocolError(f"the receipt names the topic {source[:16]!r}, which is none of 0, 1 and 2")
     numbers = (start, popped, invisible.removeprefix("-"), revive, queue_id, offset)
-    if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
+    digits, lengths = "".join(numbers), [*map(len, numbers)]
+    if not (digits.isascii() and digits.isdigit() and min(lengths) > 0 and max(lengths) <= _DIGITS_MAX):
         raise ProtocolError(f"{text[:64]!r} is no receipt of a pop: not all of its numbers are numbers")
-    return PopReceipt(
+    receipt = PopReceipt(
         int(start), int(popped), int(invisible), int(revive), known, broker_name, int(queue_id), int(offset)
     )
+    return receipt, words[_WORDS:]
 
 
 def pop_retry_topic(group: str, topic: str, source: PopSource) -> str:

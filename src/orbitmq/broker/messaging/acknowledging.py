@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import LiteTopicRefusal
@@ -24,14 +24,14 @@ from orbitmq.broker.messaging.popped import named_by, renewed_handle, settling_s
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
-from orbitmq.broker.messaging.sessions import Session, Sessions
+from orbitmq.broker.messaging.sessions import Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
+from orbitmq.broker.pop.settling import PoppedMessage
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.protocol.grpc.decoding import read_ack, read_message
 from orbitmq.protocol.grpc.merged_settings import milliseconds_of
 from orbitmq.protocol.grpc.messages import (
-    AckMessageEntry,
     AckMessageRequest,
     AckMessageResponse,
     ChangeInvisibleDurationRequest,
@@ -65,6 +65,14 @@ STORED: Final = {
     ),
 }
 """What is said of a dead letter."""
+
+
+class _NamedMessage(NamedTuple):
+    """A message of an acknowledgement, and the place of its entry."""
+
+    at: int
+    held: HeldMessage | None
+    message: PoppedMessage
 
 
 class SettlingCalls:
@@ -101,32 +109,31 @@ class SettlingCalls:
     def acknowledge(self, call: OpenCall, request: AckMessageRequest) -> None:
         topic, group = self._names(request.topic, request.group)
         session, now_ms = self._sessions.of(call), self._clock.now_ms()
-        answer = AckMessageResponse()
-        codes = set()
-        for entry in request.entries:
-            status = self._acknowledge(entry, session, topic, group, now_ms)
-            codes.add(status.code)
-            answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
-        answer.status.CopyFrom(status_of_all(map(Code, codes)))
-        call.answer(answer.SerializeToString())
+        statuses: list[Status] = []
+        named: list[_NamedMessage] = []
+        for at, entry in enumerate(request.entries):
+            held = self._renewals.find(session, topic, group, entry.receipt_handle)
+            status = OK
+            try:
+                if entry.lite_topic:
+                    raise LiteTopicRefusal("lite_topic of the entry")
+                handle = read_handle(_newest(entry.receipt_handle, held), now_ms)
+                named.append(_NamedMessage(at, held, named_by(handle, topic, group)))
+            except RpcError as error:
+                status = status_of(error.code, str(error))
+            except Refusal as refusal:
+                status = refused_status(refusal)
+            statuses.append(status)
+        results = self._settling.acknowledge_each([one.message for one in named])
+        for one, result in zip(named, results, strict=True):
+            if isinstance(result, Refusal):
+                statuses[one.at] = settling_status(result)
+                continue
+            self._renewals.drop(one.held)
+            if not result:
+                statuses[one.at] = SUPERSEDED
+        call.answer(_ack_answer(request, statuses).SerializeToString())
         call.end()
-
-    def _acknowledge(
-        self, entry: AckMessageEntry, session: Session | None, topic: str, group: str, now_ms: int
-    ) -> Status:
-        if entry.lite_topic:
-            return refused_status(LiteTopicRefusal("lite_topic of the entry"))
-        held = self._renewals.find(session, topic, group, entry.receipt_handle)
-        try:
-            message = named_by(read_handle(_newest(entry.receipt_handle, held), now_ms), topic, group)
-            self._settling.queue_of(*message.queue)
-            is_settled = self._settling.acknowledge(*message)
-        except RpcError as error:
-            return status_of(error.code, str(error))
-        except Refusal as refusal:
-            return settling_status(refusal)
-        self._renewals.drop(held)
-        return OK if is_settled else SUPERSEDED
 
     # --- hiding for another time ----------------------------------------------------------------------------------------
 
@@ -178,6 +185,16 @@ class SettlingCalls:
         if self._topics.get(name) is None:
             raise topic_missing(name)
         return names
+
+
+def _ack_answer(request: AckMessageRequest, statuses: list[Status]) -> AckMessageResponse:
+    answer = AckMessageResponse()
+    for entry, status in zip(request.entries, statuses, strict=True):
+        result = answer.entries.add()
+        result.message_id, result.receipt_handle = entry.message_id, entry.receipt_handle
+        result.status.code, result.status.message = status.code, status.message
+    answer.status.CopyFrom(status_of_all({Code(status.code) for status in statuses}))
+    return answer
 
 
 def _newest(handle: str, held: HeldMessage | None) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.messaging.popped import PoppedMessage
 from orbitmq.broker.pop.pops import Pops
+from orbitmq.broker.pop.settling import PoppedMessage
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send_back import GivenBack, SendBacks
 from orbitmq.protocol.grpc.messages import Code

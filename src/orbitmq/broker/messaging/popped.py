@@ -11,11 +11,11 @@ Source: RocketMQ gRPC, receipt handle.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.pop.in_flight import PopQueue
-from orbitmq.broker.pop.settling import Hiding, PopName, PopSettling
+from orbitmq.broker.pop.settling import Hiding, PopName, PoppedMessage, PopSettling
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
@@ -25,14 +25,6 @@ from orbitmq.protocol.remoting.codes import ResponseCode
 
 _WRONG_HANDLE: Final = frozenset({ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST})
 """What the broker says of a message that is not there: then the handle was wrong, as the topic of the request is there."""
-
-
-class PoppedMessage(NamedTuple):
-    """A message of a pop, as it is settled."""
-
-    queue: PopQueue
-    offset: int
-    pop: PopName
 
 
 def named_by(handle: ReceiptHandle, topic: str, group: str) -> PoppedMessage:

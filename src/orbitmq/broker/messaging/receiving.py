@@ -26,22 +26,22 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.acknowledging import check_invisible
 from orbitmq.broker.messaging.forwarding import Forwarding
 from orbitmq.broker.messaging.polling_time import polling_ns
-from orbitmq.broker.messaging.popped import PoppedMessage, release
+from orbitmq.broker.messaging.popped import release
 from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.pop.pops import Pops
-from orbitmq.broker.pop.settling import PopName
+from orbitmq.broker.pop.settling import PopName, PoppedMessage
 from orbitmq.broker.pop.taking import ALL_QUEUES, REVIVE_QUEUE, Pop, PopEnd, PopTaken
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits.grpc import REQUEST_TIMEOUT_MS
+from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES, REQUEST_TIMEOUT_MS
 from orbitmq.limits.pop import POP_MESSAGES_MAX
 from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import EVERYTHING, TagFilter
 from orbitmq.protocol.grpc.decoding import read_message
-from orbitmq.protocol.grpc.delivered_messages import delivered_message, timestamp_of
+from orbitmq.protocol.grpc.delivered_messages import fill_message, timestamp_of
 from orbitmq.protocol.grpc.merged_settings import attempts_of, milliseconds_of
 from orbitmq.protocol.grpc.messages import (
     Code,
@@ -51,7 +51,7 @@ from orbitmq.protocol.grpc.messages import (
     Status,
 )
 from orbitmq.protocol.grpc.open_call import OpenCall
-from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
+from orbitmq.protocol.grpc.receipt_handles import handles_of
 from orbitmq.protocol.grpc.resource_names import group_of, topic_of
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.grpc.status import RpcError, status_of
@@ -212,14 +212,16 @@ class ReceiveCalls:
         for at, (source, queue_id, start, offsets) in enumerate(taken.queues):
             key = PopQueue(pop_retry_topic(pop.group, pop.topic, source), pop.group, queue_id)
             counts = taken.given_before[at].counts if pop.is_ordered else None
-            for offset, record in zip(offsets, records, strict=False):
-                receipt = PopReceipt(
-                    start, taken.popped_ms, pop.invisible_ms, revive_queue, source, self._broker_name, queue_id, offset
+            handle_of = handles_of(
+                PopReceipt(
+                    start, taken.popped_ms, pop.invisible_ms, revive_queue, source, self._broker_name, queue_id, 0
                 )
+            )
+            for offset, record in zip(offsets, records, strict=False):
                 yield _Taken(
                     record,
                     PoppedMessage(key, offset, name),
-                    ReceiptHandle(receipt, record.physical_offset).encode(),
+                    handle_of(offset, record.physical_offset),
                     record.reconsume_times if counts is None else counts.get(offset, 0),
                 )
 
@@ -237,14 +239,7 @@ class ReceiveCalls:
                 self._paused[call] = receive
                 call.when_writable(partial(self._resume, receive))
                 return
-            taken = left.popleft()
-            item = self._item(receive, taken)
-            if item is None:
-                continue
-            if not receive.given:
-                call.answer(FOUND)
-            call.answer(item)
-            receive.given.append(taken)
+            self._write_some(receive)
             if not call.is_wanted:  # more waits for this reader than may wait: its stream was reset
                 self._give_back(receive)
                 call.end()
@@ -253,6 +248,20 @@ class ReceiveCalls:
             given = [(taken.handle, taken.attempts_before) for taken in receive.given]
             self._renewals.hold(session, receive.topic, receive.group, given, receive.popped_ms)
         self._end(receive, None if receive.given else MISSED[PopEnd.NOTHING])
+
+    def _write_some(self, receive: _Receive) -> None:
+        """Write the next messages of a stream, in front of the first of them its status."""
+        items = [] if receive.given else [FOUND]
+        left, size, before = receive.left, 0, len(receive.given)
+        while left and size < RECEIVED_AT_ONCE_BYTES:
+            taken = left.popleft()
+            item = self._item(receive, taken)
+            if item is not None:
+                items.append(item)
+                size += len(item)
+                receive.given.append(taken)
+        if len(receive.given) > before:
+            receive.call.answer(*items)
 
     def _resume(self, receive: _Receive) -> None:
         if self._paused.pop(receive.call, None) is not None:
@@ -268,8 +277,9 @@ class ReceiveCalls:
         if taken.attempts_before >= receive.attempts_max:
             self._forward(receive, taken)
             return None
-        message = delivered_message(record, receive.topic, taken.handle, properties, taken.attempts_before)
-        return ReceiveMessageResponse(message=message).SerializeToString()
+        item = ReceiveMessageResponse()
+        fill_message(item.message, record, receive.topic, properties, taken.attempts_before, taken.handle)
+        return item.SerializeToString()
 
     def _forward(self, receive: _Receive, taken: _Taken) -> None:
         """Make a dead letter of a message. If that fails it comes back when its invisible time is over, and this is tried again then."""

@@ -323,11 +323,11 @@ class QueueInFlight:
         chunk = self._find(offset, popped_ms)
         if chunk is None:
             return False
-        covered = self.covered(offset, popped_ms)
         number, at = divmod(offset, CHUNK_OFFSETS)
+        covered = chunk.popped(offset) if chunk.covered >> at & 1 else None
         chunk.due_ms[at] = SETTLED
         chunk.covered &= ~(1 << at)
-        chunk.suspend(at, suspended=False)
+        chunk.suspended &= ~(1 << at)
         chunk.count -= 1
         self.count -= 1
         self._all.message_count -= 1

@@ -34,6 +34,14 @@ class PopName(NamedTuple):
     is_ordered: bool
 
 
+class PoppedMessage(NamedTuple):
+    """A message of a pop. `queue`: where it lies, which of one that came back is one of a retry topic."""
+
+    queue: PopQueue
+    offset: int
+    pop: PopName
+
+
 class Hiding(NamedTuple):
     """How long a message is hidden from now on: a receipt of it names this pop time."""
 
@@ -79,16 +87,45 @@ class PopSettling:
         """
         if not self._lies_in_queue(key, offset):
             raise _no_message(key, offset)
-        return self._settle(key, offset, pop)
+        is_settled = self._settle(key, offset, pop)
+        self._progress.finish(key)
+        return is_settled
 
     def acknowledge_all(self, key: PopQueue, offsets: Iterable[int], pop: PopName) -> None:
         """As `acknowledge`, of several messages of one queue; what is not there is passed over. Raises `Refusal`."""
         config = self._topics.get(key.topic)
         if config is None or not 0 <= key.queue_id < config.read_queue_nums:
             return
-        for offset in offsets:
-            if self._lies_in_queue(key, offset):
-                self._settle(key, offset, pop)
+        try:
+            for offset in offsets:
+                if self._lies_in_queue(key, offset):
+                    self._settle(key, offset, pop)
+        finally:
+            self._progress.finish(key)
+
+    def acknowledge_each(self, messages: Iterable[PoppedMessage]) -> list[bool | Refusal]:
+        """As `acknowledge`, of each by itself, in any queues: a refusal stands where it would be raised, for a queue that is not there too.
+
+        3 us for each of several in a queue, whose offset is committed once.
+        """
+        queues: dict[PopQueue, range | Refusal] = {}
+        results: list[bool | Refusal] = []
+        for key, offset, pop in messages:
+            offsets = queues.get(key)
+            if offsets is None:
+                offsets = queues[key] = self._offsets_in(key)
+            if isinstance(offsets, Refusal):
+                results.append(offsets)
+            elif offset not in offsets:
+                results.append(_no_message(key, offset))
+            else:
+                try:
+                    results.append(self._settle(key, offset, pop))
+                except Refusal as refusal:
+                    results.append(refusal)
+        for key in queues:
+            self._progress.finish(key)
+        return results
 
     def is_in_flight(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         """Whether this pop brought the message, and it is not settled and has not come back."""
@@ -123,7 +160,7 @@ class PopSettling:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _settle(self, key: PopQueue, offset: int, pop: PopName) -> bool:
-        """Raises Refusal for a message that an ordered pop did not bring."""
+        """The queue is to be finished afterwards. Raises Refusal for a message that an ordered pop did not bring."""
         if pop.broker_name != self._name:
             return False
         if pop.is_ordered:
@@ -132,10 +169,7 @@ class PopSettling:
         queue = self._progress.find(key)
         if queue is None:
             return True
-        if queue.settle(offset, pop.popped_ms):
-            self._progress.finish(key)
-            return True
-        return queue.find(offset) is None
+        return queue.settle(offset, pop.popped_ms) or queue.find(offset) is None
 
     def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> None:
         try:
@@ -176,6 +210,15 @@ class PopSettling:
         except StoreUnwritableError as error:
             raise self._core.unwritable() from error
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+
+    def _offsets_in(self, key: PopQueue) -> range | Refusal:
+        """The offsets of a queue as RocketMQ sees them: its end is one."""
+        topic, group, queue_id = key
+        try:
+            self.queue_of(topic, group, queue_id)
+        except Refusal as refusal:
+            return refusal
+        return range(self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id) + 1)
 
     def _lies_in_queue(self, key: PopQueue, offset: int) -> bool:
         """As RocketMQ sees it: the end of the queue is in it."""

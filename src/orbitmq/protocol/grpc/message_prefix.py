@@ -9,6 +9,7 @@ Source: gRPC over HTTP/2, length-prefixed messages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
@@ -88,3 +89,8 @@ class MessageCutter:
 def with_prefix(message: bytes) -> bytes:
     """A message as it stands in a stream."""
     return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def with_prefixes(messages: Sequence[bytes]) -> bytes:
+    """Messages as they stand in a stream, one behind the other."""
+    return b"".join([part for message in messages for part in (b"\0", len(message).to_bytes(4, "big"), message)])

@@ -61,8 +61,8 @@ class OpenCall(Protocol):
         """Calls once, soon after a connection that is not `writable` has become so; never when it closes before."""
         ...
 
-    def answer(self, message: bytes) -> None:
-        """Send one message, written at the end of the loop turn."""
+    def answer(self, *messages: bytes) -> None:
+        """Send a message, or several of a stream, written at the end of the loop turn; several cost little more than one."""
         ...
 
     def end(self) -> None:

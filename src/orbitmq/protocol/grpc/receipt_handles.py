@@ -9,14 +9,13 @@ Source: RocketMQ gRPC, receipt handle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from orbitmq.errors import ProtocolError
 from orbitmq.protocol.grpc.messages import Code
 from orbitmq.protocol.grpc.status import RpcError
-from orbitmq.protocol.pop_receipts import PopReceipt, decode_receipt
-
-_PARTS = 8
+from orbitmq.protocol.pop_receipts import PopReceipt, split_receipt
 
 
 class ReceiptHandle(NamedTuple):
@@ -34,6 +33,12 @@ class ReceiptHandle(NamedTuple):
         return self._replace(receipt=receipt)
 
 
+def handles_of(first: PopReceipt) -> Callable[[int, int], str]:
+    """Makes the handles of messages that one pop took of one queue, by queue offset and place in the log. `first`: the receipt of any."""
+    shared, _, _ = first.encode().rpartition(" ")
+    return lambda queue_offset, physical_offset: f"{shared} {queue_offset} {physical_offset}"
+
+
 def read_handle(text: str, now_ms: int) -> ReceiptHandle:
     """What a handle says whose time is not over. Raises RpcError."""
     handle = decode_handle(text)
@@ -46,19 +51,14 @@ def read_handle(text: str, now_ms: int) -> ReceiptHandle:
 def decode_handle(text: str) -> ReceiptHandle:
     """What a handle says, whether or not its time is over. Raises RpcError."""
     try:
-        receipt = decode_receipt(text)
+        receipt, rest = split_receipt(text)
     except ProtocolError as error:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
-    return ReceiptHandle(receipt, _physical_offset(text))
-
-
-def _physical_offset(text: str) -> int:
-    parts = text.split(" ")
-    offset = parts[_PARTS] if len(parts) > _PARTS else "-1"
+    offset = rest[0] if rest else "-1"
     if offset == "-1":
-        return -1
+        return ReceiptHandle(receipt, -1)
     if not (offset.isascii() and offset.isdigit() and len(offset) <= 18):
         raise RpcError(
             Code.INVALID_RECEIPT_HANDLE, "the receipt handle has no number where its place in the log stands"
         )
-    return int(offset)
+    return ReceiptHandle(receipt, int(offset))

@@ -56,9 +56,11 @@ def group_of(resource: Resource) -> str:
     return name
 
 
-def resource_of(stored: str) -> Resource:
-    """A stored name, `namespace%name` or `name`, for a client. Names of retry and dead-letter topics are taken whole."""
-    namespace, separator, name = stored.partition("%")
-    if separator and namespace and name and not stored.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-        return Resource(resource_namespace=namespace, name=name)
-    return Resource(name=stored)
+def put_name(resource: Resource, stored: str) -> None:
+    """Write a stored name, `namespace%name` or `name`, into an empty resource. Names of retry and dead-letter topics are taken whole."""
+    if "%" in stored and not stored.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        namespace, _, name = stored.partition("%")
+        if namespace and name:
+            resource.resource_namespace, resource.name = namespace, name
+            return
+    resource.name = stored

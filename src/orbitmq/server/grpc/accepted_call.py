@@ -15,7 +15,7 @@ import msgspec
 from orbitmq.protocol.grpc.answers import HEAD, OK_TRAILERS, error_head, error_trailers
 from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.calls import GrpcCall
-from orbitmq.protocol.grpc.message_prefix import MessageCutter, with_prefix
+from orbitmq.protocol.grpc.message_prefix import MessageCutter, with_prefix, with_prefixes
 from orbitmq.protocol.grpc.rpcs import Shape
 
 if TYPE_CHECKING:
@@ -86,16 +86,17 @@ class AcceptedCall:
     def when_writable(self, call: Callable[[], None]) -> None:
         self._connection.when_takes_more(call)
 
-    def answer(self, message: bytes) -> None:
+    def answer(self, *messages: bytes) -> None:
         if self.has_ended or not self.is_wanted:
             return
         http2, stream_id = self._connection.http2, self.stream_id
         if not self._has_head:
             self._has_head = True
             http2.send_headers(stream_id, HEAD)
-        if not http2.send_data(stream_id, with_prefix(message)):
+        data = with_prefix(messages[0]) if len(messages) == 1 else with_prefixes(messages)
+        if not http2.send_data(stream_id, data):
             self.is_wanted = False
-        self._connection.answered(self, message)
+        self._connection.answered(self, messages, len(data))
 
     def end(self) -> None:
         if not self.has_ended:

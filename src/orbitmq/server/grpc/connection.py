@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import GrpcCall
-from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
@@ -68,11 +67,11 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         """Calls once, soon after `takes_more` has become true; never when the connection closes before."""
         self._waiting_calls.append(call)
 
-    def answered(self, call: AcceptedCall, message: bytes) -> None:
-        """An answer leaves with the end of the turn, or waits for the client's windows."""
-        self._listener.traffic.frames_out += 1
-        self._listener.tally.answered(call.call.row.rpc, message)
-        self._collected(PREFIX_BYTES + len(message))
+    def answered(self, call: AcceptedCall, messages: Sequence[bytes], size: int) -> None:
+        """Answers of so many bytes leave with the end of the turn, or wait for the client's windows. The first may have a status."""
+        self._listener.traffic.frames_out += len(messages)
+        self._listener.tally.answered(call.call.row.rpc, messages[0])
+        self._collected(size)
 
     def failed(self, call: AcceptedCall, error: CallError) -> None:
         """A call ends with a status of gRPC."""

@@ -10,6 +10,7 @@ from tests.worlds.grpc_consumers import GrpcConsumer, received
 
 from orbitmq.broker.pop.settling import PopSettling
 from orbitmq.broker.refusal import Refusal
+from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES
 from orbitmq.limits.pop import POP_MESSAGES_MAX, POP_WAITING_PER_QUEUE_MAX
 from orbitmq.protocol.grpc.messages import Broker, Code, Duration, MessageQueue, Resource
 from orbitmq.protocol.properties import Property, decode_properties
@@ -146,36 +147,49 @@ def test_what_was_taken_for_a_caller_who_is_gone_is_visible_at_once_and_counts_a
     assert (answer.bodies, answer.attempts) == ([b"a"], [1])
 
 
-def test_a_reader_that_takes_no_more_is_waited_for(rig: FrontRig, consumer: GrpcConsumer) -> None:
-    for number in range(3):
-        rig.sent_ok("T", b"%d" % number)
-    call = SlowCall.of(consumer, takes=2)  # the status and a message
-    assert (len(call.answers), call.ends) == (2, 0)
+LARGE = [number * (RECEIVED_AT_ONCE_BYTES + 1) for number in (b"0", b"1", b"2")]
+"""Bodies that are written one by one."""
+
+
+@pytest.fixture
+def large(rig: FrontRig) -> None:
+    for body in LARGE:
+        rig.sent_ok("T", body)
+
+
+def test_a_reader_that_takes_no_more_is_waited_for(large: None, consumer: GrpcConsumer) -> None:
+    call = SlowCall.of(consumer, takes=1)
+    assert (len(call.answers), call.ends) == (2, 0), "the status and a message"
     call.take_more()
-    assert received(call).bodies == [b"0", b"1", b"2"]
+    assert received(call).bodies == LARGE
 
 
-@pytest.mark.parametrize("takes", [0, 2])
-def test_a_slow_reader_that_goes_leaves_everything_to_others(rig: FrontRig, consumer: GrpcConsumer, takes: int) -> None:
-    for number in range(3):
-        rig.sent_ok("T", b"%d" % number)
+@pytest.mark.parametrize("takes", [0, 1])
+def test_a_slow_reader_that_goes_leaves_everything_to_others(
+    large: None, rig: FrontRig, consumer: GrpcConsumer, takes: int
+) -> None:
     call = SlowCall.of(consumer, takes=takes, invisible_ms=3_600_000)
     consumer.caller.cancel(call)
     call.take_more()
     assert call.ends == 1
     rig.advance(1_000)
-    assert sorted(consumer.receive().bodies) == [b"0", b"1", b"2"]
+    assert sorted(consumer.receive().bodies) == LARGE
 
 
 def test_a_stream_that_is_reset_because_too_much_waits_leaves_everything_to_others(
-    rig: FrontRig, consumer: GrpcConsumer
+    large: None, rig: FrontRig, consumer: GrpcConsumer
 ) -> None:
-    for number in range(3):
-        rig.sent_ok("T", b"%d" % number)
-    call = SlowCall.of(consumer, takes=99, fits=2, invisible_ms=3_600_000)
+    call = SlowCall.of(consumer, takes=99, fits=1, invisible_ms=3_600_000)
     assert (len(call.answers), call.ends) == (2, 1)
     rig.advance(1_000)
-    assert sorted(consumer.receive().bodies) == [b"0", b"1", b"2"]
+    assert sorted(consumer.receive().bodies) == LARGE
+
+
+def test_small_messages_are_written_together(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    for number in range(32):
+        rig.sent_ok("T", b"%d" % number)
+    call = SlowCall.of(consumer, takes=1)
+    assert (len(call.answers), call.writes) == (34, 2), "the last item by itself"
 
 
 def test_a_lost_message_of_a_gone_caller_is_noticed(
@@ -214,10 +228,11 @@ def test_a_caller_who_takes_no_answers_any_more_pops_nothing_of_what_he_waited_f
 
 
 class SlowCall(ListCall):
-    """A call whose reader takes so many items, and then no more until it is told. `fits`: the item that is too much resets the stream."""
+    """A call whose reader takes so many writes, and then no more until it is told. `fits`: one write more resets the stream."""
 
     takes = 0
     fits = 99
+    writes = 0
 
     @classmethod
     def of(cls, consumer: GrpcConsumer, *, takes: int, fits: int = 99, **more: int) -> SlowCall:
@@ -234,12 +249,13 @@ class SlowCall(ListCall):
         caller.begin = whole  # type: ignore[method-assign]
         return made[0]
 
-    def answer(self, message: bytes) -> None:
-        if len(self.answers) >= self.fits:
+    def answer(self, *messages: bytes) -> None:
+        if self.writes >= self.fits:
             self.is_wanted = False
             return
-        super().answer(message)
-        self.writable = len(self.answers) < self.takes
+        super().answer(*messages)
+        self.writes += 1
+        self.writable = self.writes < self.takes
 
     def take_more(self) -> None:
         self.takes, self.writable = 99, True

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from orbitmq.limits.wire import BODY_BYTES_MAX
 from orbitmq.protocol.compression import compress
-from orbitmq.protocol.grpc.delivered_messages import delivered_message
+from orbitmq.protocol.grpc.delivered_messages import delivered_message, fill_message
 from orbitmq.protocol.grpc.messages import DigestType, Encoding, Message, Resource, SendMessageRequest, SystemProperties
 from orbitmq.protocol.grpc.messages import MessageType as GrpcType
 from orbitmq.protocol.grpc.sent_messages import SendLimits, instant_ms, sent_messages
 from orbitmq.protocol.ids import encode_offset_id, pack_host
-from orbitmq.protocol.properties import REFUSED_TO_USERS, encode_properties
+from orbitmq.protocol.properties import REFUSED_TO_USERS, decode_properties, encode_properties
 from orbitmq.protocol.records import MagicCode, Record
 from orbitmq.protocol.sysflag import Compression, with_compression
 
@@ -34,11 +34,17 @@ def record(
     )  # fmt: skip
 
 
+def filled(stored: Record, topic: str, handle: str) -> Message:
+    message = Message()
+    fill_message(message, stored, topic, decode_properties(stored.properties), stored.reconsume_times, handle)
+    return message
+
+
 def test_every_field_of_a_delivered_message() -> None:
     stored = {"TAGS": "t", "KEYS": "k1  k2", "UNIQ_KEY": "01AB", "colour": "red", "__BORNHOST": "host-a", "PGROUP": "Orders",
               "TRACE_CONTEXT": "00-1", "__SHARDINGKEY": "g", "_SYS_MSG_PRIORITY_": "3", "__LITE_TOPIC": "l",
               "TIMER_DELIVER_MS": "1795500000007", "POP_CK": "1 2", "__RMQ.TRANSIENT.X": "y"}  # fmt: skip
-    message = delivered_message(record(stored, reconsume_times=2), "ns%Orders", "handle")
+    message = filled(record(stored, reconsume_times=2), "ns%Orders", "handle")
     system = message.system_properties
     assert (message.topic.resource_namespace, message.topic.name) == ("ns", "Orders")
     assert dict(message.user_properties) == {"colour": "red"}

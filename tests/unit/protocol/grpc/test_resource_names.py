@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.protocol.grpc.messages import Code, Resource
-from orbitmq.protocol.grpc.resource_names import group_of, resource_of, topic_of
+from orbitmq.protocol.grpc.resource_names import group_of, put_name, topic_of
 from orbitmq.protocol.grpc.status import RpcError
 
 
@@ -44,4 +44,6 @@ def test_system_topics_are_for_nobody(name: str) -> None:
     ],
 )
 def test_stored_names_for_clients(stored: str, namespace: str, name: str) -> None:
-    assert resource_of(stored) == Resource(resource_namespace=namespace, name=name)
+    resource = Resource()
+    put_name(resource, stored)
+    assert resource == Resource(resource_namespace=namespace, name=name)
