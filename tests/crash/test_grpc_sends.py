@@ -92,7 +92,10 @@ class LivingRig(WithFront, TransactionRig, PopRig):
             derived=derived.recoverable(), worker=InlineWorker(),
         )  # fmt: skip
         facilities = Facilities(
-            tables=lambda name: ConfigFile(self.files, config / name), store_host=STORE_HOST, memory_bytes=1 << 30
+            tables=lambda name: ConfigFile(self.files, config / name),
+            store_host=STORE_HOST,
+            memory_bytes=1 << 30,
+            random_below=lambda bound: self.chosen_queue % bound,
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
         derived.attach(self.store)
@@ -140,6 +143,7 @@ class Life:
 
     def send(self) -> None:
         messages = [self.message() for _ in range(self.rng.choice((1, 1, 2, 4)))]
+        self.rig.chosen_queue = self.rng.randrange(QUEUES)
         call = self.caller.begin(Rpc.SEND_MESSAGE)
         try:
             self.caller.send(call, SendMessageRequest(messages=messages))
@@ -216,14 +220,14 @@ def examine(rig: LivingRig, account: Account) -> None:
             raise Wrong(f"the half message {name} is lost")
 
 
-def run(seed: int) -> None:
-    """A life, its end, and another life. Raises Wrong."""
+def run(seed: int, length: int = 1) -> None:
+    """A life, so many times longer than usual, its end, and another life. Raises Wrong."""
     rng, account = random.Random(seed), Account()
 
     def live(rig: LivingRig) -> None:
-        Life(rig, rng, account).live(STEPS)
+        Life(rig, rng, account).live(STEPS * length)
 
-    with second_life(rng, LivingRig, live, CALLS_MAX, with_power=rng.random() < 0.5) as rig:
+    with second_life(rng, LivingRig, live, CALLS_MAX * length, with_power=rng.random() < 0.5) as rig:
         with suppress(Killed):
             examine(rig, account)
             Life(rig, rng, account).live(10)
@@ -259,4 +263,4 @@ def test_an_answer_before_the_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         whole(self)
 
     monkeypatch.setattr(MessageStore, "commit", when_written)
-    assert any(problems(range(SEEDS)))
+    assert any(problems(range(10 * SEEDS)))

@@ -1,4 +1,4 @@
-"""Many lives of transactions or of popped messages, over remoting alone or over gRPC too, with figures:
+"""Many lives of transactions, of popped messages, over remoting alone or over gRPC too, or of sends over gRPC, with figures:
 `python -m tests.property.lives_campaign --of pop --lives 1000`.
 
 Exit code 0 when both accounts agreed in every life, 1 otherwise; each broken seed is printed and can be repeated with
@@ -11,9 +11,15 @@ import argparse
 import sys
 import time
 
+from tests.crash import test_grpc_sends
 from tests.property import test_pop_life, test_receive_life, test_transactions_life
 
-LIVES = {"pop": test_pop_life.run, "receives": test_receive_life.live, "transactions": test_transactions_life.run}
+LIVES = {
+    "pop": test_pop_life.run,
+    "receives": test_receive_life.live,
+    "sends": test_grpc_sends.run,
+    "transactions": test_transactions_life.run,
+}
 """The models; their planted bugs are caught beside them, in the suite."""
 
 
