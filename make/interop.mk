@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-spark bench-quick
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-grpc bench-spark bench-quick
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -15,6 +15,9 @@ bench: $(STAMP) ## Compare with the Java broker and write the table of README.md
 
 bench-timers: $(STAMP) ## Compare timed messages with the Java broker, NATS and RabbitMQ (about an hour, nothing else running)
 	@$(BIN)/python benchmarks/timers.py --long --layered --write-docs $(ARGS)
+
+bench-grpc: $(STAMP) ## Compare clients of RocketMQ 5 at orbitmq and at RocketMQ's proxy (about 10 minutes, nothing else running)
+	@$(BIN)/python benchmarks/grpc_clients.py --write-docs $(ARGS)
 
 bench-messaging: $(STAMP) ## Compare transactions, POP and filters with the Java broker (about 20 minutes, nothing else running)
 	@$(BIN)/python benchmarks/messaging.py --write-docs $(ARGS)

@@ -258,10 +258,16 @@ class LocalProxyRole(BrokerRole):
     """RocketMQ's broker with its proxy in the same process: it answers gRPC on a port of its own. Plain and over TLS."""
 
     def __init__(
-        self, folder: Path, data: Path, ports: tuple[int, int, int], name_server: str, settings: Mapping[str, str]
+        self,
+        folder: Path,
+        data: Path,
+        ports: tuple[int, int, int],
+        name_server: str,
+        settings: Mapping[str, str],
+        profile: JvmProfile = JvmProfile.TLS,
     ) -> None:
         """ports: of the broker, for gRPC, and for the proxy's own remoting, which nobody asks here."""
-        super().__init__(Kind.JAVA, folder, data, ports[0], name_server, settings)
+        super().__init__(Kind.JAVA, folder, data, ports[0], name_server, settings, profile)
         self._ports = ports
 
     def _launch(self) -> ServerProcess:
@@ -282,7 +288,7 @@ class LocalProxyRole(BrokerRole):
         )
         main_class = "org.apache.rocketmq.proxy.ProxyStartup"
         options = ("-pm", "local", "-bc", conf, "-pc", proxy)
-        return launch_java(BROKER_VERSION, self.folder, JvmProfile.TLS.value[0], main_class, "proxy.log", *options)
+        return launch_java(BROKER_VERSION, self.folder, self._profile.value[0], main_class, "proxy.log", *options)
 
 
 class ServeRole(Server):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rig.brokers import START_LIMIT_S, BrokerUnderTest, Kind, LocalProxyRole
+from rig.brokers import START_LIMIT_S, BrokerUnderTest, JvmProfile, Kind, LocalProxyRole
 from rig.drivers import JVM_FLAGS, Driver
 from rig.process import bindable
 from rig.toolchain import (
@@ -95,7 +95,14 @@ RUST: Final = GrpcClient(
 class GrpcBroker(BrokerUnderTest):
     """A name server and a broker with a port for gRPC."""
 
-    def __init__(self, kind: Kind, folder: Path, settings: Mapping[str, str], grpc_port: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        folder: Path,
+        settings: Mapping[str, str],
+        grpc_port: int | None = None,
+        profile: JvmProfile = JvmProfile.TLS,
+    ) -> None:
         super().__init__(kind, folder, settings=settings)
         # Between the ports of a name server and a broker, and behind them: `free_ports` looked for these too.
         self.grpc_port = grpc_port or self.nameserver_port + 2
@@ -104,7 +111,7 @@ class GrpcBroker(BrokerUnderTest):
             serve.settings["grpcServerPort"] = str(self.grpc_port)
         else:
             ports = self.broker_port, self.grpc_port, self.nameserver_port + 5
-            self.roles[1] = LocalProxyRole(folder / "proxy", self.data, ports, self.name_server, settings)
+            self.roles[1] = LocalProxyRole(folder / "proxy", self.data, ports, self.name_server, settings, profile)
 
     @property
     def endpoint(self) -> str:
