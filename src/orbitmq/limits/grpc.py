@@ -93,6 +93,10 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 SEND_MESSAGES_MAX: Final = 1_024
 """Messages of one send, which others wait for: 10 ms. More are answered BAD_REQUEST. Clients send one."""
 
+SEND_KEYS_MAX: Final = 16_384
+"""Keys of one send with several messages, 0.5 us each in the index, which others wait for: 8 ms. More are answered BAD_REQUEST. One
+message has room for 8,192."""
+
 STATUS_TEXT_CHARS_MAX: Final = 512
 """Characters of the text beside a gRPC status; a longer one is cut visibly. It travels in a header field, where a character may take
 twelve bytes, and clients take fields of 8 KB."""

@@ -62,6 +62,7 @@ ELSEWHERE = {
     + "hostile_clients.py::test_a_message_that_announces_a_byte_too_many_ends_its_call_at_once",
     "SEND_READ_BYTES_MAX": GRPC + "decoding.py::test_a_send_beyond_what_is_read_has_too_large_a_body",
     "SEND_MESSAGES_MAX": GRPC + "sent_messages.py::test_how_many_messages_a_request_has",
+    "SEND_KEYS_MAX": GRPC + "sent_messages.py::test_how_many_keys_a_request_has",
     "STATUS_TEXT_CHARS_MAX": GRPC + "answers.py::test_a_text_beyond_its_bound_is_cut_visibly",
     "USER_PROPERTIES_MAX": GRPC + "sent_messages.py::test_what_is_beyond_a_bound_has_its_code",
     "USER_PROPERTIES_BYTES_MAX": GRPC + "sent_messages.py::test_what_is_beyond_a_bound_has_its_code",

@@ -84,7 +84,8 @@ class FilterTests:
 
     def _compile(self, expression: str) -> PropertyFilter | str:
         had = self._chars_had.total()
-        if had + len(expression) > PULL_EXPRESSIONS_CHARS_MAX:
+        is_read = len(expression) <= EXPRESSION_CHARS_MAX
+        if is_read and had + len(expression) > PULL_EXPRESSIONS_CHARS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 f"the filter expressions of pulls have {had} characters, {PULL_EXPRESSIONS_CHARS_MAX} at most",

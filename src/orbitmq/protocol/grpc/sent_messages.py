@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from orbitmq.limits.grpc import (
     MESSAGE_GROUP_BYTES_MAX,
     RECOVERY_SECONDS_MAX,
+    SEND_KEYS_MAX,
     SEND_MESSAGES_MAX,
     USER_PROPERTIES_BYTES_MAX,
     USER_PROPERTIES_MAX,
@@ -81,12 +82,18 @@ def sent_messages(request: SendMessageRequest, peer_host: str, now_ms: int, limi
         raise RpcError(Code.BAD_REQUEST, f"a request has at most {SEND_MESSAGES_MAX} messages")
     resource = messages[0].topic
     topic = topic_of(resource)
-    sent = []
+    sent, key_count = [], 0
     for message in messages:
         if len(messages) > 1 and message.topic != resource:
             raise RpcError(Code.MESSAGE_CORRUPTED, "the messages of a request have one topic")
         system = message.system_properties
         values = _checked_properties(message, system, now_ms, limits)
+        if len(messages) > 1 and system.keys:
+            key_count += len(" ".join(system.keys).split())
+            if key_count > SEND_KEYS_MAX:
+                raise RpcError(
+                    Code.BAD_REQUEST, f"the messages of a request have at most {SEND_KEYS_MAX} keys together"
+                )
         sent.append(_stored_form(message, system, values, topic, peer_host, now_ms))
     return sent
 

@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.broker.choosing import filter_tests, wanted
 from orbitmq.broker.refusal import Refusal
+from orbitmq.limits.broker import PULL_EXPRESSIONS_CHARS_MAX
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import CheckClientBody, ConsumeQueueBody, SubscriptionData
@@ -249,6 +250,13 @@ class TestRefused:
         priced.sent_ok("T", b"dear", {"price": "55"})
         assert len(peer.take()) == 1
         assert sql(priced, long + " ", 11, sysFlag=OWN | SUSPEND, peer=peer) is None
+
+
+def test_an_expression_that_is_never_read_is_no_matter_of_room():
+    """At SYSTEM_BUSY a client tries again, for ever."""
+    with pytest.raises(Refusal) as caught:
+        filter_tests.FilterTests().of_properties("a = 1 " * PULL_EXPRESSIONS_CHARS_MAX)
+    assert caught.value.code is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_the_cache_forgets_what_was_not_used_for_longest(monkeypatch):

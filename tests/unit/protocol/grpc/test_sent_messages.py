@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.limits.grpc import SEND_MESSAGES_MAX
+from orbitmq.limits.grpc import SEND_KEYS_MAX, SEND_MESSAGES_MAX
 from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.grpc.delivered_messages import timestamp_of
 from orbitmq.protocol.grpc.messages import (
@@ -146,6 +146,18 @@ def test_a_request_has_messages_of_one_topic() -> None:
 def test_how_many_messages_a_request_has() -> None:
     assert len(sent(*[message()] * SEND_MESSAGES_MAX)) == SEND_MESSAGES_MAX
     assert refusal(*[message()] * (SEND_MESSAGES_MAX + 1)) is Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("between", [["k"], ["k k"]], ids=["fields", "blanks"])
+def test_how_many_keys_a_request_has(between: list[str]) -> None:
+    """Each is an entry of the index that others wait for, however the client separates them."""
+    half = SEND_KEYS_MAX // 2
+    many = SendLimits(user_properties_bytes_max=4 * SEND_KEYS_MAX)
+    keys = between * (half // len(between[0].split()))
+    assert len(sent(message(keys=keys), message(keys=keys), limits=many)) == 2
+    with pytest.raises(RpcError) as caught:
+        sent(message(keys=keys), message(keys=[*keys, "k"]), limits=many)
+    assert caught.value.code is Code.BAD_REQUEST
 
 
 def test_the_first_thing_that_is_wrong_counts() -> None:
