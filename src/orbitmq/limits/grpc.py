@@ -57,6 +57,7 @@ QUEUED_ANSWERS_BYTES_MAX: Final = 536_870_912
 QUEUED_ANSWERS_SHARE: Final = 8
 """A connection may use one part in so many of what is free of that: one alone as much as it may have, a hundred that open no window some
 5 MB each, and small answers of everybody else find room as long as there is any."""
+
 STREAM_RESETS_MAX: Final = 5_000
 """Resets of a connection by its client, or by us because of what it sent, between two renewals of the budget: every call of a full
 connection may be cancelled at once. One more ends the connection (ENHANCE_YOUR_CALM). A call that ends in order gives one back."""

@@ -76,13 +76,14 @@ ELSEWHERE = {
     "SETTINGS_PART_BYTES": FRONT + "sessions.py::test_settings_of_all_clients_together_are_bounded",
     "SETTINGS_TOPICS_MAX": FRONT + "telemetry.py::test_wrong_settings_end_the_stream_and_nobody_is_known_by_them",
     "ACK_ENTRIES_MAX": FRONT + "acknowledging.py::test_one_entry_too_many_acknowledges_nothing",
+    "RECEIVED_AT_ONCE_BYTES": FRONT + "receiving.py::test_a_reader_that_takes_no_more_is_waited_for",
     "RENEWED_AT_ONCE_MAX": FRONT + "renewal.py::test_very_many_are_given_back_in_steps",
     "RENEWALS_MS": FRONT + "held_messages.py::test_each_renewal_hides_a_message_for_longer",
     "REQUEST_TIMEOUT_MS": FRONT + "polling_time.py::test_how_long_a_receive_waits",
 }
 """Where else the test of a bound is."""
 
-CACHES = {"FIELD_NAME_LISTS_CACHED", "TOPIC_NAMES_KEPT_MAX", "MESSAGE_GROUPS_KEPT_MAX"}
+CACHES = {"FIELD_NAME_LISTS_CACHED", "TOPIC_NAMES_KEPT_MAX", "MESSAGE_GROUPS_KEPT_MAX", "STORE_HOSTS_KEPT_MAX"}
 """What is not remembered any more is looked at again, and nobody notices."""
 
 
