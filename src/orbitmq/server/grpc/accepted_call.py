@@ -33,9 +33,11 @@ class AcceptedCall:
         "_has_head",
         "call",
         "cutter",
+        "fields_bytes",
         "has_ended",
         "is_handed_over",
         "is_wanted",
+        "is_whole",
         "message",
         "received_ns",
         "stream_id",
@@ -53,6 +55,10 @@ class AcceptedCall:
         """The one message of a request that has not ended yet."""
         self.is_handed_over = False
         """The handler has seen a message of it, and ends it."""
+        self.is_whole = False
+        """Its one message has come, and what it asks is answered by one."""
+        self.fields_bytes = 0
+        """What its header fields take, if it stays for longer."""
         self.is_wanted = True
         self.received_ns = 0
         self.user = ""
@@ -62,8 +68,8 @@ class AcceptedCall:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the request that were read and not handed over."""
-        return self.cutter.kept_bytes + (0 if self.message is None else len(self.message))
+        """Bytes of the request that were read and not handed over, and of its header fields if it stays."""
+        return self.fields_bytes + self.cutter.kept_bytes + (0 if self.message is None else len(self.message))
 
     # --- OpenCall -----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Rules of this file
 1. A call that takes one message is handed over when its request has ended, with that message; a stream of messages one by one.
 2. What a caller does wrong ends its call here, with a status of gRPC; nothing of it is handed over any more.
 3. Bytes are acknowledged as they come, since a message may be larger than a window. What is kept of requests that are not whole is counted
-   (`pending_bytes`); the port bounds it for all its connections together.
+   (`pending_bytes`), as are the header fields of calls that stay; the port bounds it for all its connections together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
 class CallReader:
     """The calls of one connection. `begun(stream_id, call)` makes the server's side of one.
 
-    `calls`: those that have begun and not ended, by stream. `pending_bytes`: of requests that have not come whole.
+    `calls`: those that have begun and not ended, by stream. `pending_bytes`: of requests that have not come whole, and of the header
+    fields of calls that stay. `fields_bytes`: the latter.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class CallReader:
         self._begun = begun
         self.calls: dict[int, AcceptedCall] = {}
         self.pending_bytes = 0
+        self.fields_bytes = 0
 
     @property
     def failure(self) -> Http2Error | None:
@@ -44,32 +46,44 @@ class CallReader:
     def receive_data(self, data: bytes) -> list[CallMessage]:
         """Raises Http2Error, after whole messages with the next call: `failure` says so."""
         found: list[CallMessage] = []
+        begun: list[AcceptedCall] = []
         for event in self._http2.receive_data(data):
             if type(event) is DataReceived:
                 self._take_data(event, found)
             elif type(event) is RequestStarted:
-                self._take_start(event)
+                self._take_start(event, begun)
             elif type(event) is StreamReset:
                 self._take_reset(event.stream_id, found)
+        for call in begun:
+            if not call.is_whole and not call.has_ended:
+                self._hold_fields(call)
         return found
 
     def ended(self, call: AcceptedCall) -> None:
         """The server has ended a call: what still comes of it is dropped."""
         if self.calls.pop(call.stream_id, None) is not None:
             self.pending_bytes -= call.held_bytes
+            self.fields_bytes -= call.fields_bytes
             call.message = None
             call.cutter.forget()
 
-    def _take_start(self, event: RequestStarted) -> None:
+    def _hold_fields(self, call: AcceptedCall) -> None:
+        """A call stays for longer than this data: a stream, one that waits for messages, one that has not come whole."""
+        call.fields_bytes = call.call.fields_bytes
+        self.fields_bytes += call.fields_bytes
+        self.pending_bytes += call.fields_bytes
+
+    def _take_start(self, event: RequestStarted, begun: list[AcceptedCall]) -> None:
         try:
             call = read_call(event.headers)
         except CallError as error:
             self._tally.failed(None, error)
             self._http2.send_headers(event.stream_id, error_head(error), end=True)
             return
-        begun = self.calls[event.stream_id] = self._begun(event.stream_id, call)
+        accepted = self.calls[event.stream_id] = self._begun(event.stream_id, call)
+        begun.append(accepted)
         if event.ended:
-            begun.fail(CallError(GrpcStatus.INTERNAL, "the request has no message"))
+            accepted.fail(CallError(GrpcStatus.INTERNAL, "the request has no message"))
 
     def _take_data(self, event: DataReceived, found: list[CallMessage]) -> None:
         if event.flow_bytes:
@@ -93,6 +107,7 @@ class CallReader:
         elif event.ended:
             message = messages[0] if messages else call.message
             call.message = None
+            call.is_whole = call.call.row.shape is Shape.UNARY
             found.append(CallMessage(call, message))
         elif messages:
             call.message = messages[0]

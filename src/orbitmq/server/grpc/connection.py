@@ -155,6 +155,10 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
             _log.exception("%s: %s failed", self._listener.name, call)
             call.fail(CallError(GrpcStatus.INTERNAL, "the server failed to carry out the call; its log says why"))
 
+    def _report_cut_frame(self) -> None:
+        if self._connection.pending_bytes > self._connection.fields_bytes:
+            super()._report_cut_frame()
+
     def _packed(self, request: CallMessage) -> CallMessage:
         return request
 

@@ -126,8 +126,39 @@ async def test_resets_without_end_are_stopped() -> None:
         assert len(calls) == 1, "that of the neighbour"
 
 
+HELD_BYTES_MAX = 5 * 1024 * 1024
+"""More than 2,000 halves of requests with their header fields."""
+
+
+async def test_header_fields_of_calls_that_stay_are_held_bytes() -> None:
+    """Sixteen KB each, 4,096 calls of a connection, and nothing of a request behind them: what is held has one bound."""
+    async with port(ListenerLimits(idle_ms=0, held_bytes_max=HELD_BYTES_MAX)) as it:
+        other = Client(*await asyncio.open_connection(*it.listener.address))
+        number = 0
+        while not it.listener.traffic.slow_cut:
+            other.begin("Telemetry" if number % 2 else "SendMessage", {b"x-%d" % number: b"y" * 12_000})
+            number += 1
+            await asyncio.sleep(0)
+        assert it.listener.traffic.held_bytes < HELD_BYTES_MAX
+        other.writer.close()
+
+
+async def test_calls_that_have_ended_hold_no_header_fields() -> None:
+    async with port(ListenerLimits(idle_ms=0)) as it:
+        stream_id = it.client.begin("SendMessage", {b"x": b"y" * 12_000})
+        while it.listener.traffic.held_bytes < 12_000:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        it.client.cancel(stream_id)
+        while it.listener.traffic.held_bytes:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        it.client.writer.close()
+        while it.listener.peers:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert it.listener.traffic.bad_frames == 0
+
+
 async def test_requests_that_stop_in_the_middle_cost_the_client_that_holds_most() -> None:
-    limits = ListenerLimits(idle_ms=0, held_bytes_max=3 * 1024 * 1024)
+    limits = ListenerLimits(idle_ms=0, held_bytes_max=HELD_BYTES_MAX)
     async with port(limits) as it:
         assert await harmed_neighbours(it) == []
         assert it.listener.traffic.slow_cut == 1
@@ -143,7 +174,7 @@ async def test_a_neighbour_that_pays_for_another_is_noticed(monkeypatch: pytest.
         self._listener.peers = others
 
     monkeypatch.setattr(AcceptedConnection, "_count_held", cut_this)
-    async with port(ListenerLimits(idle_ms=0, held_bytes_max=3 * 1024 * 1024)) as it:
+    async with port(ListenerLimits(idle_ms=0, held_bytes_max=HELD_BYTES_MAX)) as it:
         assert await harmed_neighbours(it) != []
 
 
@@ -156,7 +187,7 @@ async def harmed_neighbours(it: Port) -> list[str]:
         client.send(stream_id, with_prefix(bytes(3_000))[:1_500])
     while it.listener.traffic.bytes_in < 2_000 * 1_500:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    assert it.listener.traffic.held_bytes < 3 * 1024 * 1024
+    assert it.listener.traffic.held_bytes < HELD_BYTES_MAX
     other = Client(*await asyncio.open_connection(*it.listener.address))
     stream_id, message = other.begin("SendMessage"), with_prefix(b"1" + bytes(400_000))
     for at in range(0, len(message), 10_000):
