@@ -54,9 +54,19 @@ class GrpcClient(NamedTuple):
         """A running program with a producer of these topics; signs_as: its access key and secret key."""
         command, variables = self.command()
         known = {} if signs_as is None else {"ROCKETMQ_ACCESS_KEY": signs_as[0], "ROCKETMQ_SECRET_KEY": signs_as[1]}
-        logs = {"HOME": str(folder), "ROCKETMQ_TLS": str(tls or self.uses_tls).lower()}
-        environment = {**os.environ, **variables, **logs, **known}
+        environment = {
+            **os.environ,
+            **variables,
+            **_logs(folder),
+            **known,
+            "ROCKETMQ_TLS": str(tls or self.uses_tls).lower(),
+        }
         return Driver(self.name, [*command, endpoint, ",".join(topics)], folder, environment)
+
+
+def _logs(folder: Path) -> dict[str, str]:
+    """Variables by which the clients log in this folder."""
+    return {"HOME": str(folder), "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}", "rocketmq.client.logRoot": str(folder)}
 
 
 def _java(version: str) -> Callable[[], tuple[list[str | Path], dict[str, str]]]:
@@ -103,6 +113,7 @@ class GrpcBroker(BrokerUnderTest):
         grpc_port: int | None = None,
         profile: JvmProfile = JvmProfile.TLS,
     ) -> None:
+        """`grpc_port`: where it is to listen, if it matters."""
         super().__init__(kind, folder, settings=settings)
         # Between the ports of a name server and a broker, and behind them: `free_ports` looked for these too.
         self.grpc_port = grpc_port or self.nameserver_port + 2

@@ -24,7 +24,7 @@ const checker = { async check(message) {
   emitMessage('checked', message);
   return resolutionOf(message.properties.get('checked'));
 } };
-const producers = new Map(topics.split(',').map(topic => [ topic, new Producer({ ...options, topics: [ topic ], checker }) ]));
+const producers = new Map();
 const listening = [];
 const simple = new Map();
 let last;
@@ -50,8 +50,13 @@ function subscriptions(command) {
   return new Map([[ command.get('topic'), sql ? new FilterExpression(sql, FilterType.SQL) : command.get('tags') || '*' ]]);
 }
 
-function producerOf(command) {
-  return producers.get(command.get('topic'));
+async function producerOf(topic) {
+  if (!producers.has(topic)) {
+    const producer = new Producer({ ...options, topics: [ topic ], checker });
+    await producer.startup();
+    producers.set(topic, producer);
+  }
+  return producers.get(topic);
 }
 
 function messageOf(command, body) {
@@ -69,7 +74,8 @@ function messageOf(command, body) {
 async function send(command) {
   for (const body of command.get('body').split(',')) {
     try {
-      const receipt = await producerOf(command).send(messageOf(command, body));
+      const producer = await producerOf(command.get('topic'));
+      const receipt = await producer.send(messageOf(command, body));
       emit('sent', { body, msgId: receipt.messageId, handle: receipt.recallHandle });
     } catch (err) {
       emit('send_failed', { body, error: String(err) });
@@ -78,7 +84,7 @@ async function send(command) {
 }
 
 async function transact(command) {
-  const producer = producerOf(command);
+  const producer = await producerOf(command.get('topic'));
   const transaction = producer.beginTransaction();
   const receipt = await producer.send(messageOf(command, command.get('body')), transaction);
   emit('sent', { body: command.get('body'), msgId: receipt.messageId });
@@ -88,7 +94,8 @@ async function transact(command) {
 
 async function recall(command) {
   try {
-    const receipt = await producerOf(command).recallMessage(command.get('topic'), command.get('handle'));
+    const producer = await producerOf(command.get('topic'));
+    const receipt = await producer.recallMessage(command.get('topic'), command.get('handle'));
     emit('recalled', { msgId: receipt.messageId });
   } catch (err) {
     emit('recall_failed', { error: String(err) });
@@ -141,7 +148,7 @@ async function settle(how) {
 const commands = { send, transact, recall, push, pop, again };
 
 async function main() {
-  for (const producer of producers.values()) await producer.startup();
+  for (const topic of topics.split(',')) await producerOf(topic);
   emit('ready', { node: process.version });
   for await (const line of readline.createInterface({ input: process.stdin })) {
     if (line === 'close') break;
