@@ -126,7 +126,7 @@ async def test_resets_without_end_are_stopped() -> None:
         assert len(calls) == 1, "that of the neighbour"
 
 
-HELD_BYTES_MAX = 5 * 1024 * 1024
+HELD_BYTES_MAX = 4_000_000
 """More than 2,000 halves of requests with their header fields."""
 
 
