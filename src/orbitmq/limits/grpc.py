@@ -174,6 +174,10 @@ ACK_ENTRIES_MAX: Final = 1_024
 """Entries of one AckMessage, which others wait for: 10 ms. More are answered BAD_REQUEST, and none is acknowledged. Clients send one, or
 what one receive brought."""
 
+FORWARDED_KEPT_MAX: Final = 1_024
+"""Handles of dead letters that are remembered, 0.4 KB each: a client that lost the answer asks again within seconds. For one that is
+forgotten the answer is INVALID_RECEIPT_HANDLE."""
+
 RECEIVED_AT_ONCE_BYTES: Final = 65_536
 """Messages of one receive that are made and written together; then a reader that takes no more is waited for."""
 

@@ -4,7 +4,8 @@ Rules of this file
 1. Every entry of an acknowledgement has its own status; what is wrong with the topic or the group of a request is told above all of them.
 2. A message that was settled before is answered OK again. One that came back, or was hidden anew with another handle, is not: its old
    handle settles nothing, and the answer says so.
-3. A message that is renewed for its client is known by the handle that the client was given, until it says what becomes of it.
+3. What became a dead letter lately is answered OK again, also when the time of its handle is over: clients repeat this until they hear OK.
+4. A message that is renewed for its client is known by the handle that the client was given, until it says what becomes of it.
 
 Source: RocketMQ gRPC, receipt handle, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 """
@@ -29,6 +30,7 @@ from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
 from orbitmq.broker.pop.settling import PoppedMessage
 from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.limits.grpc import FORWARDED_KEPT_MAX
 from orbitmq.protocol.grpc.decoding import read_ack, read_message
 from orbitmq.protocol.grpc.merged_settings import milliseconds_of
 from orbitmq.protocol.grpc.messages import (
@@ -87,6 +89,8 @@ class SettlingCalls:
     ) -> None:
         self._sessions = sessions
         self._renewals = renewals
+        self._forwarded: dict[tuple[str, str, str], None] = {}
+        """Topic, group and handle of what became a dead letter last."""
         self._invisible_ms_max = settings.invisible_ms_max
         self._topics = core.topics
         self._clock = core.clock
@@ -161,18 +165,26 @@ class SettlingCalls:
     def forward(self, call: OpenCall, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         topic, group = self._names(request.topic, request.group)
         refuse_lite_topic(request.lite_topic)
+        named = topic, group, request.receipt_handle
+
+        def told(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                self._forwarded[named] = None
+                if len(self._forwarded) > FORWARDED_KEPT_MAX:
+                    del self._forwarded[next(iter(self._forwarded))]
+            if call.is_wanted:
+                call.answer(ForwardMessageToDeadLetterQueueResponse(status=STORED[status]).SerializeToString())
+                call.end()
+
+        if named in self._forwarded:
+            told(PutStatus.PUT_OK)
+            return
         held = self._renewals.find(self._sessions.of(call), topic, group, request.receipt_handle)
         handle = read_handle(_newest(request.receipt_handle, held), self._clock.now_ms())
         if handle.physical_offset < 0:
             raise RpcError(
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies in the log"
             )
-
-        def told(status: PutStatus) -> None:
-            if not call.is_wanted:
-                return
-            call.answer(ForwardMessageToDeadLetterQueueResponse(status=STORED[status]).SerializeToString())
-            call.end()
 
         message = named_by(handle, topic, group)
         self._forwarding.forward(message, handle.physical_offset, topic, told)

@@ -324,6 +324,28 @@ def test_a_place_in_the_log_that_is_not_its_own_reaches_no_record(
     assert rig.records("%DLQ%g") == []
 
 
+def test_a_repeat_is_answered_like_the_first_and_stores_nothing(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str
+) -> None:
+    consumer.forward(handle)
+    assert consumer.forward(handle) == Code.OK
+    rig.advance(61_000)
+    assert consumer.forward(handle) == Code.OK
+    assert len(rig.records("%DLQ%g")) == 1
+    assert GrpcConsumer(rig.client("other"), "T", "other").forward(handle) == Code.INVALID_RECEIPT_HANDLE
+
+
+def test_one_repeat_too_old_is_forgotten(
+    rig: FrontRig, consumer: GrpcConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.broker.messaging.acknowledging.FORWARDED_KEPT_MAX", 2)
+    for _ in range(3):
+        rig.sent_ok("T")
+    handles = consumer.found()
+    assert [consumer.forward(handle) for handle in handles] == [Code.OK] * 3
+    assert [consumer.forward(handle) for handle in handles] == [Code.INVALID_RECEIPT_HANDLE, Code.OK, Code.OK]
+
+
 def test_an_acknowledged_message_is_not_forwarded(rig: FrontRig, consumer: GrpcConsumer, handle: str) -> None:
     consumer.ack(handle)
     assert consumer.forward(handle) == Code.INVALID_RECEIPT_HANDLE
