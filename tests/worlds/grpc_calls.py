@@ -66,6 +66,8 @@ class ListCall:
         self.answers: list[bytes] = []
         self.error: CallError | None = None
         self.ends = 0
+        self.lost: Callable[[], None] | None = None
+        """Called by a test whose answer does not leave."""
         self.writable_calls: list[Callable[[], None]] = []
 
     def when_writable(self, call: Callable[[], None]) -> None:
@@ -75,8 +77,9 @@ class ListCall:
         assert not self.ends, "an answer after the end"
         self.answers += messages
 
-    def end(self) -> None:
+    def end(self, lost: Callable[[], None] | None = None) -> None:
         self.ends += 1
+        self.lost = lost
 
     def fail(self, error: CallError) -> None:
         self.error = error

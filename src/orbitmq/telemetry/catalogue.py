@@ -195,6 +195,16 @@ POP_REVIVE_LATENCY: Final = _gauge(
 )
 POP_MESSAGES: Final = _gauge("rocketmq_pop_offset_buffer_size", "Messages that are popped and not settled.")
 POP_UNSTORED: Final = _gauge("rocketmq_pop_checkpoint_buffer_size", "Pops in memory of which no checkpoint is stored.")
+POP_RENEWALS: Final = _counter(
+    "orbitmq_pop_renewals_total",
+    "Messages of push consumers of RocketMQ 5: hidden for longer, not held because there is no room or no settings came, given up.",
+    "outcome",
+)
+POP_GIVEN_BACK: Final = _counter(
+    "orbitmq_pop_given_back_total",
+    "Popped messages that were visible again at once because a client or a call had gone.",
+    "gone",
+)
 POP_STORING_TIME: Final = _histogram(
     "rocketmq_pop_buffer_scan_time_consume",
     "Milliseconds that it took to store the checkpoints of pops that lasted long enough.",

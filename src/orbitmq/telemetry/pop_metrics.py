@@ -27,6 +27,17 @@ class PopMetrics:
         yield by_label(catalogue.POP_REVIVE_LATENCY, [(str(one.queue_id), one.late_ms) for one in behind])
         yield one(catalogue.POP_MESSAGES, pops.in_flight.message_count)
         yield one(catalogue.POP_UNSTORED, 0 if pops.checkpoints is None else pops.checkpoints.unstored_count)
+        yield by_label(
+            catalogue.POP_RENEWALS,
+            [
+                ("renewed", figures.renewed_count),
+                ("not_held", figures.not_renewed_count),
+                ("given_up", figures.given_up_count),
+            ],
+        )
+        yield by_label(
+            catalogue.POP_GIVEN_BACK, [("client", figures.client_gone_count), ("call", figures.call_lost_count)]
+        )
         yield one(catalogue.POP_STORING_TIME, figures.storing_ms.buckets())
 
 

@@ -62,11 +62,12 @@ class MessagingFront:
         self.sessions: Final = Sessions(core)
         forwarding = Forwarding(core, rooms.pops, rooms.send_backs)
         self.renewals: Final = Renewals(core, rooms.pops, self.sessions, settings)
+        self._receives = ReceiveCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings)
         self._served: Final[Mapping[Rpc, ServedCall]] = {
             **SendCalls(core, rooms.sends, settings).calls(),
             **TelemetryCalls(core, self.sessions, settings).calls(),
             **RouteCalls(core, rooms.assignment.routes, port).calls(),
-            **ReceiveCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
+            **self._receives.calls(),
             **SettlingCalls(core, rooms.pops, self.sessions, self.renewals, forwarding, settings).calls(),
             **LiteTopicCalls().calls(),
             **({} if rooms.timers is None else RecallCalls(core, rooms.timers, settings).calls()),
@@ -124,6 +125,7 @@ class MessagingFront:
         """The broker stops: every session ends, and gives back what it holds."""
         self.sessions.end_all("the broker stops")
         self.renewals.close()
+        self._receives.close()
 
     def over(self, call: OpenCall) -> None:
         self._forget(call)

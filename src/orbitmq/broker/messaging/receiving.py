@@ -6,8 +6,8 @@ Rules of this file
 1. Which messages a client gets, and how long it waits for them, is decided by `Pops`. What is done here is said by the protocol: a tag is
    compared as text where a queue knows its hash only, and a message whose attempts are used up becomes a dead letter.
 2. Messages are written as fast as their reader takes them.
-3. What was popped for a call that gets none of it, because it was cancelled, its connection lost or its stream reset, is visible again at
-   once: clients take a stream as a whole or not at all.
+3. What was popped for a call that does not get all of it, because it was cancelled, its connection lost or its stream reset before the last
+   byte has left, is visible again at once: clients take a stream as a whole or not at all.
 
 Source: RocketMQ gRPC, ReceiveMessage.
 """
@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -81,6 +81,14 @@ class _Taken(msgspec.Struct, gc=False):
     attempts_before: int
 
 
+class _Given(NamedTuple):
+    """A message that was written."""
+
+    message: PoppedMessage
+    handle: str
+    attempts_before: int
+
+
 class _Receive(msgspec.Struct, eq=False):
     """A receive, from its request to the end of its stream."""
 
@@ -94,7 +102,7 @@ class _Receive(msgspec.Struct, eq=False):
     """What it brings is renewed while its client is there."""
     left: deque[_Taken] = msgspec.field(default_factory=deque)
     """What was taken and is not written yet."""
-    given: list[_Taken] = []
+    given: list[_Given] = []
     """What was written."""
     wanted: TagFilter | None = None
     popped_ms: int = 0
@@ -125,11 +133,14 @@ class ReceiveCalls:
         self._forwarding = forwarding
         self._paused: dict[OpenCall, _Receive] = {}
         """Those whose reader takes no more now."""
-        self.released_count = 0
-        """Messages that were popped for a call that got none of them, and visible again at once."""
+        self._is_closed = False
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
         return {Rpc.RECEIVE_MESSAGE: ServedCall(partial(read_message, ReceiveMessageRequest), self.receive, self.over)}
+
+    def close(self) -> None:
+        """The broker stops: what is in flight was stored, and is not touched any more."""
+        self._is_closed = True
 
     # --- the request --------------------------------------------------------------------------------------------------
 
@@ -245,7 +256,7 @@ class ReceiveCalls:
                 call.end()
                 return
         if receive.renews and not is_gone:
-            given = [(taken.handle, taken.attempts_before) for taken in receive.given]
+            given = [(one.handle, one.attempts_before) for one in receive.given]
             self._renewals.hold(session, receive.topic, receive.group, given, receive.popped_ms)
         self._end(receive, None if receive.given else MISSED[PopEnd.NOTHING])
 
@@ -259,7 +270,7 @@ class ReceiveCalls:
             if item is not None:
                 items.append(item)
                 size += len(item)
-                receive.given.append(taken)
+                receive.given.append(_Given(taken.message, taken.handle, taken.attempts_before))
         if len(receive.given) > before:
             receive.call.answer(*items)
 
@@ -295,9 +306,9 @@ class ReceiveCalls:
 
     def _give_back(self, receive: _Receive) -> None:
         """Nobody gets what was taken for a call, nor what was written of it."""
-        messages = [taken.message for taken in (*receive.given, *receive.left)]
+        messages = [given.message for given in receive.given] + [taken.message for taken in receive.left]
         receive.left.clear()
-        self.released_count += release(self._pops.settling, messages, suspended=True)
+        self._pops.figures.call_lost_count += release(self._pops.settling, messages, suspended=True)
 
     def _end(self, receive: _Receive, status: Status | None) -> None:
         """Write the last item, behind a status where none was written."""
@@ -305,7 +316,15 @@ class ReceiveCalls:
         if status is not None:
             call.answer(ReceiveMessageResponse(status=status).SerializeToString())
         call.answer(delivery_item(self._clock.now_ms()))
-        call.end()
+        call.end(partial(self._lost, receive) if receive.given else None)
+
+    def _lost(self, receive: _Receive) -> None:
+        """The stream was written to its end and does not reach its reader."""
+        if self._is_closed:
+            return
+        for one in receive.given:
+            self._renewals.drop(self._renewals.find(receive.session, receive.topic, receive.group, one.handle))
+        self._give_back(receive)
 
 
 def delivery_item(now_ms: int) -> bytes:

@@ -40,13 +40,7 @@ class Renewals:
         held: HeldMessages | None = None,
     ) -> None:
         self.held: Final = held or HeldMessages()
-        self.renewed_count = 0
-        self.not_held_count = 0
-        """Messages that were to be renewed and are not: of clients without a session, and beyond the bounds."""
-        self.given_up_count = 0
-        """Messages that were renewed for as long as any is, or could not be renewed."""
-        self.returned_count = 0
-        """Messages of clients that have gone."""
+        self._figures = pops.figures
         self._groups = core.groups
         self._clock = core.clock
         self._deadlines = core.deadlines
@@ -64,7 +58,7 @@ class Renewals:
         look_ms = popped_ms + self._settings.renewed_invisible_ms - self._settings.renewal_ahead_ms
         for handle, attempts_before in given:
             if session is None or not self._settings.renews:
-                self.not_held_count += 1
+                self._figures.not_renewed_count += 1
                 continue
             held = HeldMessage(
                 owner=session,
@@ -75,7 +69,7 @@ class Renewals:
                 first_ms=popped_ms,
                 attempts_before=attempts_before,
             )
-            self.not_held_count += not self.held.hold(held, look_ms)
+            self._figures.not_renewed_count += not self.held.hold(held, look_ms)
         self._arm()
 
     def find(self, session: Session | None, topic: str, group: str, handle: str) -> HeldMessage | None:
@@ -133,7 +127,7 @@ class Renewals:
         if next_ms is None:
             self._give_up(held)
             return
-        self.renewed_count += 1
+        self._figures.renewed_count += 1
         held.handle = renewed_handle(handle, hiding).encode()
         held.renewal_count += 1
         held.failure_count = 0
@@ -148,7 +142,7 @@ class Renewals:
             self.held.look_at(held, now_ms + self._settings.renewal_period_ms)
 
     def _give_up(self, held: HeldMessage) -> None:
-        self.given_up_count += 1
+        self._figures.given_up_count += 1
         self.held.drop(held)
 
     def _ended(self, session: Session) -> None:
@@ -158,4 +152,4 @@ class Renewals:
 
     def _give_back(self, held: HeldMessage) -> None:
         message = named_by(decode_handle(held.handle), held.topic, held.group)
-        self.returned_count += release(self._settling, [message], suspended=False)
+        self._figures.client_gone_count += release(self._settling, [message], suspended=False)

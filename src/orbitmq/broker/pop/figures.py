@@ -37,6 +37,16 @@ class PopFigures:
         """Records that came into the revive topic, by its queue and by kind."""
         self.returned: Final[Counter[PopCount]] = Counter()
         """Messages that were stored again for another attempt, by what became of the copy."""
+        self.renewed_count = 0
+        """Messages that were hidden for longer for a client that asked for it once, when it received them."""
+        self.not_renewed_count = 0
+        """Messages that were to be and are not: of clients that are not known, and beyond the bounds."""
+        self.given_up_count = 0
+        """Messages that were hidden for as long as any is, or could not be hidden any longer."""
+        self.client_gone_count = 0
+        """Messages that were visible again at once because the client that had them went."""
+        self.call_lost_count = 0
+        """The same because the call that they were popped for was cancelled, lost or reset."""
         self.storing_ms: Final = Histogram(STORING_BOUNDS_MS)
         """How long it took to store the checkpoints of the pops that had lasted long enough."""
 

@@ -65,8 +65,9 @@ class OpenCall(Protocol):
         """Send a message, or several of a stream, written at the end of the loop turn; several cost little more than one."""
         ...
 
-    def end(self) -> None:
-        """Everything was answered."""
+    def end(self, lost: Callable[[], None] | None = None) -> None:
+        """Everything was answered. `lost` is called once if not all of it leaves: the caller cancels the call, or is gone, while the answer
+        waits for its windows."""
         ...
 
     def fail(self, error: CallError) -> None:

@@ -82,6 +82,7 @@ class Http2Connection:
         "_going_away_after",
         "_idle_frames",
         "_last_stream_id",
+        "_left",
         "_limits",
         "_needed",
         "_partial",
@@ -93,6 +94,7 @@ class Http2Connection:
         "_skipped",
         "_streams",
         "failure",
+        "left",
     )
 
     def __init__(self, limits: Http2Limits | None = None, figures: Http2Figures | None = None) -> None:
@@ -114,6 +116,8 @@ class Http2Connection:
         self._resets = Budget(limits.resets_max, "streams that were reset")
         self._idle_frames = Budget(limits.idle_frames_max, "frames that bring nothing")
         self._sender = FrameSender(self._figures, limits)
+        self._left: list[int] = []
+        self.left: list[int] = []  # streams whose answer is whole in what was taken as output last, or left before
         self._sender.put(limits.announcement())
         self.failure: Http2Error | None = None
 
@@ -162,10 +166,8 @@ class Http2Connection:
         return True
 
     def send_data(self, stream_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
-        """Sends DATA, now or when the client's windows allow it. The bytes must not change before they have left.
-
-        False: nobody wants it any longer, or it would be more than may wait on this connection; then the stream was reset.
-        """
+        """Sends DATA, now or when the client's windows allow it. The bytes must not change before they have left. False: nobody wants it
+        any longer, or it would be more than may wait on this connection; then the stream was reset."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.state not in ANSWERABLE:
             return self._unwanted(stream, end)
@@ -193,10 +195,8 @@ class Http2Connection:
             self.reset(stream_id, ErrorCode.INTERNAL_ERROR)
 
     def acknowledge(self, stream_id: int, count: int) -> None:
-        """`count` bytes of a stream's DATA are no longer held: the client may send as many more.
-
-        What was not acknowledged counts as such when the work of the stream ends. Bytes of a stream that has ended are ignored.
-        """
+        """`count` bytes of a stream's DATA are no longer held: the client may send as many more. What was not acknowledged counts as
+        such when the work of the stream ends. Bytes of a stream that has ended are ignored."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return
@@ -229,6 +229,7 @@ class Http2Connection:
         sender = self._sender
         for stream in sender.release():
             self._step(stream, StreamEvent.ANSWER_LEFT)
+        self.left, self._left = self._left, []
         if sender.answer_bytes >= ANSWER_BYTES_PER_IDLE_FRAME:
             self._idle_frames.give_back(sender.answer_bytes // ANSWER_BYTES_PER_IDLE_FRAME)
             sender.answer_bytes %= ANSWER_BYTES_PER_IDLE_FRAME
@@ -260,6 +261,8 @@ class Http2Connection:
         if after is StreamState.CLOSED:
             del self._streams[stream.stream_id]
             self._return(stream.unacknowledged_bytes)
+            if event is StreamEvent.ANSWER_LEFT:
+                self._left.append(stream.stream_id)
             if before is StreamState.ANSWER_WAITS and event is StreamEvent.ANSWER_LEFT:
                 self._sender.put(reset_frame(stream.stream_id, ErrorCode.NO_ERROR))
                 self._drop_what_comes(stream.stream_id)

@@ -31,6 +31,7 @@ class AcceptedCall:
     __slots__ = (
         "_connection",
         "_has_head",
+        "_lost",
         "call",
         "cutter",
         "fields_bytes",
@@ -47,6 +48,7 @@ class AcceptedCall:
     def __init__(self, connection: GrpcConnection, stream_id: int, call: GrpcCall) -> None:
         self._connection = connection
         self._has_head = False
+        self._lost: Callable[[], None] | None = None
         self.has_ended = False
         self.stream_id = stream_id
         self.call = call
@@ -70,6 +72,12 @@ class AcceptedCall:
     def held_bytes(self) -> int:
         """Bytes of the request that were read and not handed over, and of its header fields if it stays."""
         return self.fields_bytes + self.cutter.kept_bytes + (0 if self.message is None else len(self.message))
+
+    def answer_lost(self) -> None:
+        """Not all of the answer leaves. Whoever gave it hears of that, if it wanted to."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            lost()
 
     # --- OpenCall -----------------------------------------------------------------------------------------------------
 
@@ -104,9 +112,13 @@ class AcceptedCall:
             self.is_wanted = False
         self._connection.answered(self, messages, len(data))
 
-    def end(self) -> None:
-        if not self.has_ended:
-            self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
+    def end(self, lost: Callable[[], None] | None = None) -> None:
+        if self.has_ended:
+            return
+        self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
+        if lost is not None and self.is_wanted:
+            self._lost = lost
+            self._connection.leaves(self)
 
     def fail(self, error: CallError) -> None:
         if not self.has_ended:

@@ -25,8 +25,9 @@ from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
 class CallReader:
     """The calls of one connection. `begun(stream_id, call)` makes the server's side of one.
 
-    `calls`: those that have begun and not ended, by stream. `pending_bytes`: of requests that have not come whole, and of the header
-    fields of calls that stay. `fields_bytes`: the latter.
+    `calls`: those that have begun and not ended, by stream. `leaving`: those that have ended, whose answer has not left whole and that
+    hear if it is lost. `pending_bytes`: of requests that have not come whole, and of the header fields of calls that stay.
+    `fields_bytes`: the latter.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class CallReader:
         self._tally = tally
         self._begun = begun
         self.calls: dict[int, AcceptedCall] = {}
+        self.leaving: dict[int, AcceptedCall] = {}
         self.pending_bytes = 0
         self.fields_bytes = 0
 
@@ -115,7 +117,7 @@ class CallReader:
 
     def _take_reset(self, stream_id: int, found: list[CallMessage]) -> None:
         """The caller has cancelled a call."""
-        call = self.calls.get(stream_id)
+        call = self.calls.get(stream_id) or self.leaving.pop(stream_id, None)
         if call is not None:
             call.is_wanted = False
             found.append(CallMessage(call, None))

@@ -85,6 +85,10 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         self._listener.call_ended()
         self._collected(0)
 
+    def leaves(self, call: AcceptedCall) -> None:
+        """A call has ended whose answer has to leave; it hears if that is lost."""
+        self._connection.leaving[call.stream_id] = call
+
     # --- asked by the port --------------------------------------------------------------------------------------------
 
     def wind_down(self) -> None:
@@ -106,6 +110,10 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
 
     def flush(self) -> None:
         self._out += self.http2.take_output()
+        leaving = self._connection.leaving
+        if leaving:
+            for stream_id in self.http2.left:
+                leaving.pop(stream_id, None)
         self._out_bytes = sum([len(part) for part in self._out])
         leaves_nothing = not self._out
         if self._queued_bytes or self.http2.queued_bytes:
@@ -138,8 +146,8 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         handler = self._listener.calls
         try:
             if call.has_ended:
-                return
-            if message is None:
+                call.answer_lost()
+            elif message is None:
                 if call.is_handed_over:
                     handler.over(call)
                 else:
@@ -170,9 +178,14 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
     def _socket_lost(self) -> None:
         self._count_queued(0)
         self._waiting_calls.clear()
-        for call in list(self._connection.calls.values()):  # also those whose cancellation waited to be handed over
+        reader = self._connection
+        for call in (
+            *reader.calls.values(),
+            *reader.leaving.values(),
+        ):  # also those whose cancellation waited to be handed over
             call.is_wanted = False
             self._take(CallMessage(call, None))
+        reader.leaving.clear()
         self.http2.forget()
 
     def gone(self) -> None:

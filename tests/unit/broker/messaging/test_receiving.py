@@ -192,6 +192,40 @@ def test_small_messages_are_written_together(rig: FrontRig, consumer: GrpcConsum
     assert (len(call.answers), call.writes) == (34, 2), "the last item by itself"
 
 
+@pytest.mark.parametrize("renews", [False, True])
+def test_a_stream_that_was_written_and_does_not_leave_goes_to_others(
+    rig: FrontRig, consumer: GrpcConsumer, renews: bool
+) -> None:
+    consumer.connect()
+    for number in range(3):
+        rig.sent_ok("T", b"%d" % number)
+    call = consumer.start(invisible_ms=3_600_000, renews=renews)
+    first = received(call).handles[0]
+    assert consumer.ack(first).status.code == Code.OK
+    assert call.lost is not None
+    call.lost()
+    rig.advance(1_000)
+    again = consumer.receive()
+    assert (sorted(again.bodies), again.attempts) == ([b"1", b"2"], [1, 1]), "what was acknowledged is done"
+    assert len(rig.front.renewals.held) == 0
+
+
+def test_a_stream_without_messages_has_nothing_to_lose(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    call = consumer.start()
+    rig.advance(20_000)
+    assert (received(call).code, call.lost) == (Code.MESSAGE_NOT_FOUND, None)
+
+
+def test_what_is_lost_behind_the_stop_stays_as_it_was_stored(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    rig.sent_ok("T", b"a")
+    call = consumer.start(invisible_ms=3_600_000)
+    rig.front.close()
+    assert call.lost is not None
+    call.lost()
+    rig.advance(2_000)
+    assert rig.records("%RETRY%g_T") == []
+
+
 def test_a_lost_message_of_a_gone_caller_is_noticed(
     rig: FrontRig, consumer: GrpcConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

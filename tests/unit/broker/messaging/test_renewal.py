@@ -84,15 +84,15 @@ def test_what_a_client_has_stays_hidden(rig: FrontRig, push: GrpcConsumer, handl
     stay(push, rig, 2 * HOUR)
     assert is_hidden(rig)
     assert (
-        rig.front.renewals.renewed_count == 7
+        rig.broker.rooms.pops.figures.renewed_count == 7
     )  # hidden for 1, 1, 3, 5, 10, 30 and twice 60 minutes, each renewed shortly before
 
 
 def test_it_is_renewed_within_the_last_ten_seconds(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
     rig.advance(49_999)
-    assert rig.front.renewals.renewed_count == 0
+    assert rig.broker.rooms.pops.figures.renewed_count == 0
     rig.advance(5_001)
-    assert rig.front.renewals.renewed_count == 1
+    assert rig.broker.rooms.pops.figures.renewed_count == 1
 
 
 def test_the_first_handle_acknowledges_an_hour_later(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
@@ -134,7 +134,7 @@ def test_a_handle_is_replaced_for_its_client_only(
 def test_what_is_acknowledged_is_renewed_no_more(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
     push.ack(handle)
     stay(push, rig, 2 * MINUTE)
-    assert (len(rig.front.renewals.held), rig.front.renewals.renewed_count) == (0, 0)
+    assert (len(rig.front.renewals.held), rig.broker.rooms.pops.figures.renewed_count) == (0, 0)
 
 
 def test_after_three_hours_it_comes_again_after_the_delay_of_its_group(
@@ -150,7 +150,7 @@ def test_after_three_hours_it_comes_again_after_the_delay_of_its_group(
 def test_a_message_whose_group_is_gone_is_held_no_more(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
     rig.broker.groups.delete("g")
     rig.advance(MINUTE)
-    assert (len(rig.front.renewals.held), rig.front.renewals.renewed_count) == (0, 0)
+    assert (len(rig.front.renewals.held), rig.broker.rooms.pops.figures.renewed_count) == (0, 0)
 
 
 def test_messages_in_order_are_renewed_with_their_pop(rig: FrontRig, push: GrpcConsumer, other: GrpcConsumer) -> None:
@@ -171,7 +171,7 @@ def test_messages_in_order_are_renewed_with_their_pop(rig: FrontRig, push: GrpcC
 def test_a_client_without_settings_gets_a_minute_and_is_counted(rig: FrontRig, other: GrpcConsumer) -> None:
     rig.sent_ok("T", b"a")
     assert other.receive(renews=True).bodies == [b"a"]
-    assert (len(rig.front.renewals.held), rig.front.renewals.not_held_count) == (0, 1)
+    assert (len(rig.front.renewals.held), rig.broker.rooms.pops.figures.not_renewed_count) == (0, 1)
     rig.advance(61_000)
     assert other.receive().attempts == [2]
 
@@ -181,7 +181,7 @@ def test_what_does_not_fit_is_received_and_not_renewed(rig: FrontRig, push: Grpc
     for _ in range(3):
         rig.sent_ok("T")
     assert len(push.receive(renews=True).messages) == 3
-    assert (len(rig.front.renewals.held), rig.front.renewals.not_held_count) == (2, 1)
+    assert (len(rig.front.renewals.held), rig.broker.rooms.pops.figures.not_renewed_count) == (2, 1)
     rig.advance(61_000)
     assert len(push.receive().messages) == 1
 
@@ -198,10 +198,10 @@ def test_a_renewal_that_fails_is_tried_again_and_given_up(
     assert len(rig.front.renewals.held) == 1
     monkeypatch.setattr(PopSettling, "hide", whole)
     rig.advance(5_000)
-    assert (is_hidden(rig), rig.front.renewals.renewed_count) == (True, 1)
+    assert (is_hidden(rig), rig.broker.rooms.pops.figures.renewed_count) == (True, 1)
     monkeypatch.setattr(PopSettling, "hide", refuses)
     rig.advance(2 * MINUTE)
-    assert (len(rig.front.renewals.held), rig.front.renewals.given_up_count) == (0, 1)
+    assert (len(rig.front.renewals.held), rig.broker.rooms.pops.figures.given_up_count) == (0, 1)
 
 
 # --- given back -------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_client_that_goes_leaves_its_messages_to_others_at_once(
     rig.advance(1_100)
     answer = other.receive()
     assert (answer.bodies, answer.attempts) == ([b"a"], [2])
-    assert rig.front.renewals.returned_count == 1
+    assert rig.broker.rooms.pops.figures.client_gone_count == 1
 
 
 def test_a_stop_leaves_messages_to_the_next_start(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
@@ -239,7 +239,7 @@ def test_an_acknowledgement_that_crosses_the_end_of_its_client_counts(
     stop(push)
     assert push.ack(handle).status.code == Code.OK
     rig.advance(2_000)
-    assert (rig.broker.rooms.pops.in_flight.message_count, rig.front.renewals.returned_count) == (0, 0)
+    assert (rig.broker.rooms.pops.in_flight.message_count, rig.broker.rooms.pops.figures.client_gone_count) == (0, 0)
     assert rig.records("%RETRY%g_T") == []
 
 
@@ -252,9 +252,9 @@ def test_very_many_are_given_back_in_steps(rig: FrontRig, push: GrpcConsumer) ->
         got += len(push.receive(renews=True).messages)
     stop(push)
     rig.broker.tick()
-    assert rig.front.renewals.returned_count == RENEWED_AT_ONCE_MAX
+    assert rig.broker.rooms.pops.figures.client_gone_count == RENEWED_AT_ONCE_MAX
     rig.advance(1)
-    assert rig.front.renewals.returned_count == count
+    assert rig.broker.rooms.pops.figures.client_gone_count == count
 
 
 def test_a_receive_that_finds_something_for_a_client_that_is_gone_releases_it(

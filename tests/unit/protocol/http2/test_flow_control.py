@@ -248,6 +248,19 @@ def test_a_given_answer_that_is_reset_while_it_waits_is_told() -> None:
     assert connection.receive_data(reset(1)) == [StreamReset(1, ErrorCode.CANCEL)]
 
 
+def test_which_answers_have_left_is_known_with_the_output_that_takes_them() -> None:
+    connection = started(3, INITIAL_WINDOW_SIZE=4)
+    for stream_id, content in ((1, b"waits"), (3, b"waits"), (5, b"fits")):
+        connection.send_data(stream_id, content, end=True)
+    output(connection)
+    assert connection.left == [5]
+    connection.receive_data(window(1, 1) + reset(3))
+    output(connection)
+    assert connection.left == [1], "what was reset has not left"
+    output(connection)
+    assert connection.left == []
+
+
 def test_a_request_may_end_while_its_answer_waits() -> None:
     connection = connected(INITIAL_WINDOW_SIZE=0)
     connection.receive_data(headers(1))

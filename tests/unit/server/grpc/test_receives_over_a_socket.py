@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from h2.settings import SettingCodes
 from tests.unit.broker.conftest import SMALL_STORE
 from tests.unit.broker.pop.conftest import PopRig
 from tests.worlds.grpc_client import Client
@@ -59,6 +60,23 @@ class Served:
         """Until so many receives wait."""
         polls = self.rig.broker.rooms.pops._waiters.polls
         while len(polls) != count:  # noqa: ASYNC110 - what is waited for happens on the other side of a socket
+            await asyncio.sleep(0)
+
+    async def released(self, count: int) -> None:
+        """Until so many messages were given back."""
+        figures = self.rig.broker.rooms.pops.figures
+        while figures.call_lost_count != count:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0)
+
+    async def gone(self, count: int) -> None:
+        """Until so few connections are left."""
+        while len(self.listener.peers) != count:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0)
+
+    async def in_flight(self, count: int) -> None:
+        """Until so many messages are popped and not settled."""
+        pops = self.rig.broker.rooms.pops
+        while pops.in_flight.message_count != count:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0)
 
     async def client(self) -> Client:
@@ -150,3 +168,36 @@ async def test_more_than_the_windows_of_a_client_take_comes_whole(served: Served
         found += [item.message.body for item in items(client, stream_id)[1:-1]]
     assert sorted(found) == bodies
     client.writer.close()
+
+
+@pytest.mark.parametrize("how", ["cancels", "goes", "takes it"])
+async def test_an_answer_that_waits_for_a_window_is_given_to_others_when_its_caller_goes(
+    served: Served, how: str
+) -> None:
+    """It was written to its end, and nothing of its messages has left."""
+    served.rig.sent_ok("T", b"a" + BODY)
+    gone, other = await served.client(), await served.client()
+    gone.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    first = gone.call("ReceiveMessage", RECEIVE)
+    await served.in_flight(1)
+    if how == "takes it":
+        gone.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 65_536})
+        gone.write()
+        await gone.ended(first)
+        gone.writer.close()
+        await served.gone(1)
+        served.rig.advance(1_000)
+        await served.in_flight(1)
+    else:
+        if how == "cancels":
+            gone.cancel(first)
+        else:
+            gone.writer.transport.abort()
+        await served.released(1)
+        served.rig.advance(1_000)
+        second = other.call("ReceiveMessage", RECEIVE)
+        await other.ended(second)
+        (item,) = items(other, second)[1:-1]
+        assert (item.message.body, item.message.system_properties.delivery_attempt) == (b"a" + BODY, 1)
+    gone.writer.close()
+    other.writer.close()
