@@ -4,7 +4,8 @@ A group is popped over remoting and received over gRPC, by turns; either front s
 * a push consumer has messages that are renewed while it is there, and settles them by the handle that it was given first: they come to
   nobody meanwhile, and come again when it goes;
 * calls are cancelled while they are carried out: nothing that was popped for them is hidden any longer. What was given back so may come
-  twice after a crash within `WINDOW_MS`: its copy is stored, and the offsets are not saved;
+  twice after a crash within `WINDOW_MS`, when its copy is stored and the offsets are not saved; so may what was hidden when the clock was
+  set back;
 * messages are made dead letters, by word or because their attempts are used up: each lies in the dead-letter topic then;
 * another group receives in order: while a batch of a queue is open nobody else gets anything of that queue, and what was acknowledged
   without a gap is not received again until a crash; after an orderly stop, never.
@@ -149,6 +150,8 @@ class ReceiveAccount(Account):
         self.in_order = OrderAccount()
         self.given_back: dict[bytes, int] = {}
         """Bodies that were made visible at once, and when."""
+        self.ahead: set[bytes] = set()
+        """Bodies that were hidden when the clock was set back: their pop times are later than their copies, by which a start knows them."""
         self.twice: set[bytes] = set()
         """Bodies that may come twice, since the crash."""
 
@@ -163,7 +166,7 @@ class ReceiveAccount(Account):
 
     def crashed(self) -> None:
         super().crashed()
-        self.twice |= self.given_back.keys()
+        self.twice |= self.given_back.keys() | self.ahead
         if self.renewed:  # nobody knows any more who has it
             self.hidden_ms = RENEWALS_MS[-1]
         self.renewed.clear()
@@ -390,6 +393,7 @@ class ReceiveLife(Life):
         super().set_clock_back()
         if self.account.set_back_ms != before_ms:
             self.account.in_order.batches.clear()
+            self.account.ahead |= self.account.held.keys()
 
     def restart(self) -> None:
         before = self.popper

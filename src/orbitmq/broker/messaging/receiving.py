@@ -126,6 +126,7 @@ class ReceiveCalls:
         self._clock = core.clock
         self._store = core.store
         self._statistics = core.statistics
+        self._broker_settings = core.settings
         self._broker_name = core.settings.broker_name
         self._pops = pops
         self._sessions = sessions
@@ -156,6 +157,10 @@ class ReceiveCalls:
             check_invisible(invisible_ms, settings.invisible_ms_min, settings.invisible_ms_max)
         expression = request.filter_expression.expression
         is_sql = request.filter_expression.type == FilterType.SQL
+        if is_sql and not self._broker_settings.enable_property_filter:
+            raise RpcError(
+                Code.ILLEGAL_FILTER_EXPRESSION, "this broker filters by tags only (enablePropertyFilter=false)"
+            )
         config, group_config = self._topics.get(topic), self._groups.known(group)
         if config is not None and config.read_queue_nums <= 0:
             raise RpcError(Code.FORBIDDEN, f"topic {topic!r} has no queue that can be read")

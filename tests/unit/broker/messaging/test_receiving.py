@@ -11,7 +11,7 @@ from tests.worlds.grpc_consumers import GrpcConsumer, received
 from orbitmq.broker.pop.settling import PopSettling
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES
-from orbitmq.limits.pop import POP_MESSAGES_MAX, POP_WAITING_PER_QUEUE_MAX
+from orbitmq.limits.pop import POP_ATTEMPT_ID_CHARS_MAX, POP_MESSAGES_MAX, POP_WAITING_PER_QUEUE_MAX
 from orbitmq.protocol.grpc.messages import Broker, Code, Duration, MessageQueue, Resource
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
@@ -326,6 +326,12 @@ def test_an_expression_that_is_none(consumer: GrpcConsumer, wrong: dict[str, str
     assert consumer.receive(**wrong).code == Code.ILLEGAL_FILTER_EXPRESSION
 
 
+def test_an_expression_where_they_are_switched_off(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    rig.front._receives._broker_settings = msgspec.structs.replace(rig.settings, enable_property_filter=False)
+    status = consumer.receive(sql="a = 1").status
+    assert (status.code, "enablePropertyFilter" in status.message) == (Code.ILLEGAL_FILTER_EXPRESSION, True)
+
+
 # --- attempts -----------------------------------------------------------------------------------------------------------
 
 
@@ -371,6 +377,13 @@ def test_the_same_attempt_gets_the_same_messages_and_counts_once(rig: FrontRig, 
     assert (again.bodies, again.attempts) == ([b"a"], [1])
     assert consumer.start(attempt="two").answers == []
     rig.advance(60_000)
+
+
+def test_one_character_too_many_of_an_attempt(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    orderly(rig)
+    rig.sent_ok("T", b"a")
+    assert consumer.receive(attempt="x" * (POP_ATTEMPT_ID_CHARS_MAX + 1)).code == Code.BAD_REQUEST
+    assert consumer.receive(attempt="x" * POP_ATTEMPT_ID_CHARS_MAX).code == Code.OK
 
 
 def test_attempts_of_an_orderly_group_are_counted_by_the_broker(rig: FrontRig, consumer: GrpcConsumer) -> None:
