@@ -66,6 +66,7 @@ class TelemetryCalls:
     def __init__(self, core: BrokerCore, sessions: Sessions, settings: MessagingSettings) -> None:
         self._clients = core.clients
         self._groups = core.groups
+        self._topics = core.topics
         self._clock = core.clock
         self._sessions = sessions
         self._rules = ClientRules(
@@ -169,8 +170,12 @@ class TelemetryCalls:
 
     def _register(self, session: Session, topics: Iterable[str], who: HeartbeatSender, *, is_repeat: bool) -> None:
         if session.consumer is not None:
-            if self._groups.get(session.group) is not None:
-                self._clients.consumer_seen(session.consumer, who, is_repeat=is_repeat)
+            group = self._groups.get(session.group)
+            if group is None:
+                return
+            if group.retry_queue_nums > 0:  # by the route of this topic, tools of RocketMQ find the members of a group
+                self._topics.ensure_retry(session.group, group.retry_queue_nums)
+            self._clients.consumer_seen(session.consumer, who, is_repeat=is_repeat)
         else:
             for topic in topics:
                 self._clients.producer_seen(topic, who)

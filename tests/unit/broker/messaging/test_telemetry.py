@@ -71,6 +71,18 @@ def told_settings(stream: ListCall) -> Settings:
     return command.settings
 
 
+def test_the_group_of_a_consumer_has_a_retry_topic_by_which_tools_find_it(front_rig: FrontRig) -> None:
+    front_rig.broker.groups.put(SubscriptionGroupConfig(group_name="None", retry_queue_nums=0))
+    front_rig.client("one").connect(consumer_says("G"))
+    front_rig.client("two").connect(consumer_says("None"))
+    front_rig.client("three").connect(producer_says("P"))
+    config = front_rig.broker.topics.get("%RETRY%G")
+    assert config is not None
+    assert config.read_queue_nums == 1
+    assert front_rig.broker.topics.get("%RETRY%None") is None
+    assert front_rig.broker.topics.get("%RETRY%P") is None
+
+
 class TestSettings:
     def test_a_producer_is_answered_and_becomes_one_of_each_topic(self, front_rig: FrontRig) -> None:
         settings = told_settings(front_rig.client().connect(producer_says("T", "U")))
