@@ -40,6 +40,7 @@ from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES, REQUEST_TIMEOUT_MS
 from orbitmq.limits.pop import POP_MESSAGES_MAX
 from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import EVERYTHING, TagFilter
+from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.decoding import read_message
 from orbitmq.protocol.grpc.delivered_messages import fill_message, timestamp_of
 from orbitmq.protocol.grpc.merged_settings import attempts_of, milliseconds_of
@@ -140,7 +141,11 @@ class ReceiveCalls:
         return {Rpc.RECEIVE_MESSAGE: ServedCall(partial(read_message, ReceiveMessageRequest), self.receive, self.over)}
 
     def close(self) -> None:
-        """The broker stops: what is in flight was stored, and is not touched any more."""
+        """The broker stops: streams that wait for their readers break off. What is in flight then is stored, and not touched any more."""
+        for call, receive in self._paused.items():
+            self._give_back(receive)
+            call.fail(CallError(GrpcStatus.UNAVAILABLE, "the broker stops"))
+        self._paused.clear()
         self._is_closed = True
 
     # --- the request --------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Renewals:
         due = self.held.take_due(now_ms, left)
         for held in due:
             self._renew(held, now_ms)
-        self._arm(at_once=bool(self._gone) or len(due) == left)
+        self._arm(at_once=len(due) == left)
 
     def close(self) -> None:
         """Give back everything that is to be given back."""
@@ -103,7 +103,7 @@ class Renewals:
 
     def _arm(self, *, at_once: bool = False) -> None:
         now_ns = self._clock.monotonic_ns()
-        if at_once:
+        if at_once or self._gone:
             self._deadlines.arm(RENEWALS, now_ns)
         elif len(self.held):
             self._deadlines.arm(RENEWALS, now_ns + self._settings.renewal_period_ms * NS_PER_MS)
@@ -147,8 +147,7 @@ class Renewals:
 
     def _ended(self, session: Session) -> None:
         self._gone += self.held.take_all(session)
-        if self._gone:
-            self._arm(at_once=True)
+        self._arm()
 
     def _give_back(self, held: HeldMessage) -> None:
         message = named_by(decode_handle(held.handle), held.topic, held.group)

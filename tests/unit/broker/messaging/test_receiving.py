@@ -12,6 +12,7 @@ from orbitmq.broker.pop.settling import PopSettling
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES
 from orbitmq.limits.pop import POP_ATTEMPT_ID_CHARS_MAX, POP_MESSAGES_MAX, POP_WAITING_PER_QUEUE_MAX
+from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import Broker, Code, Duration, MessageQueue, Resource
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
@@ -181,6 +182,16 @@ def test_a_stream_that_is_reset_because_too_much_waits_leaves_everything_to_othe
 ) -> None:
     call = SlowCall.of(consumer, takes=99, fits=1, invisible_ms=3_600_000)
     assert (len(call.answers), call.ends) == (2, 1)
+    rig.advance(1_000)
+    assert sorted(consumer.receive().bodies) == LARGE
+
+
+def test_a_stop_breaks_off_what_waits_for_its_reader(large: None, rig: FrontRig, consumer: GrpcConsumer) -> None:
+    call = SlowCall.of(consumer, takes=1, invisible_ms=3_600_000)
+    rig.front.close()
+    call.take_more()
+    assert call.error is not None
+    assert (call.error.status, call.ends) == (GrpcStatus.UNAVAILABLE, 1)
     rig.advance(1_000)
     assert sorted(consumer.receive().bodies) == LARGE
 

@@ -226,6 +226,16 @@ def test_a_client_that_goes_leaves_its_messages_to_others_at_once(
     assert rig.broker.rooms.pops.figures.client_gone_count == 1
 
 
+def test_what_is_given_back_is_not_forgotten_for_another_receive(
+    rig: FrontRig, push: GrpcConsumer, other: GrpcConsumer, handle: str
+) -> None:
+    stop(push)
+    rig.sent_ok("T", b"b")
+    assert other.receive(renews=True).bodies == [b"b"], "which is not renewed, as its client is not known"
+    rig.advance(1_100)
+    assert other.receive().bodies == [b"a"]
+
+
 def test_a_stop_leaves_messages_to_the_next_start(rig: FrontRig, push: GrpcConsumer, handle: str) -> None:
     rig.front.close()
     rig.reopen()
