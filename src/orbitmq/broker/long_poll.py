@@ -21,7 +21,12 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
-from orbitmq.limits.broker import HELD_CHECK_NS, HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
+from orbitmq.limits.broker import (
+    HELD_CHECK_NS,
+    HELD_ENDED_AT_ONCE_MAX,
+    HELD_PULLS_MAX,
+    HELD_PULLS_PER_QUEUE_MAX,
+)
 
 Request = TypeVar("Request")
 QueueKey = tuple[str, int]
@@ -55,6 +60,7 @@ class LongPolls(Generic[Request]):
         self._order = count()
         self._held_count = 0
         self._next_safety_check_ns = 0
+        self._checked_ns = 0
         self.refused_count = 0
 
     def __len__(self) -> int:
@@ -113,10 +119,14 @@ class LongPolls(Generic[Request]):
         return False
 
     def check(self, now_ns: int, max_offset: Callable[[str, int], int]) -> None:
-        """Release what has timed out and, at the safety check, what the queue has overtaken unnoticed."""
+        """Release what has timed out, a bounded number at a time (`next_at_ns` is now then), and, at the safety check, what the queue has
+        overtaken unnoticed."""
+        self._checked_ns = now_ns
         expired: list[HeldPull[Request]] = []
         deadlines = self._deadlines
-        while deadlines and (deadlines[0][2].released or deadlines[0][0] <= now_ns):
+        while deadlines and (
+            deadlines[0][2].released or (deadlines[0][0] <= now_ns and len(expired) < HELD_ENDED_AT_ONCE_MAX)
+        ):
             held = heapq.heappop(deadlines)[2]
             if not held.released:
                 expired.append(held)
@@ -134,7 +144,7 @@ class LongPolls(Generic[Request]):
             return None
         while self._deadlines[0][2].released:
             heapq.heappop(self._deadlines)
-        return min(self._deadlines[0][0], self._next_safety_check_ns)
+        return min(max(self._deadlines[0][0], self._checked_ns), self._next_safety_check_ns)
 
     def drop_owner(self, owner: object) -> int:
         """Forget the pulls of a closed connection without answering them; how many there were."""

@@ -29,6 +29,10 @@ HELD_PULLS_MAX: Final = 100_000
 HELD_PULLS_PER_QUEUE_MAX: Final = 4_096
 """Pulls waiting on one message queue: every arrival looks at all of them."""
 
+HELD_ENDED_AT_ONCE_MAX: Final = 200
+"""Waiting pulls and pops that end in one step because their time is over, 0.1 ms each: clients begin thousands in one moment, which
+end in one."""
+
 PULL_EXPRESSION_CHARS_MAX: Final = 65_536
 """Characters of a pull's tag expression, its own or of its group's subscription: parsing 10,000 tags holds the loop for 10 ms."""
 

@@ -7,6 +7,7 @@ import pytest
 from orbitmq.broker import long_poll
 from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
 from orbitmq.broker.long_poll import LongPolls
+from orbitmq.limits.broker import HELD_ENDED_AT_ONCE_MAX
 
 
 @pytest.fixture
@@ -53,6 +54,19 @@ def test_one_is_woken_the_one_that_wants_the_message_and_waits_longest(polls, re
     assert polls.wake_one("T", 0, ArrivedMessage(1, b""))
     assert not polls.wake_one("T", 0, ArrivedMessage(1, b""))
     assert released == ["all", "even", "later"]
+
+
+def test_many_whose_time_is_over_end_in_steps(polls, released):
+    """Four thousand receives of one client, begun in one moment, do not hold the loop in another."""
+    count = HELD_ENDED_AT_ONCE_MAX + 1
+    for number in range(count):
+        hold(polls, number)
+    now_ns = 11_000_000
+    polls.check(now_ns, lambda topic, queue_id: 0)
+    assert released == list(range(HELD_ENDED_AT_ONCE_MAX))
+    assert polls.next_at_ns() == now_ns, "not in the past: that would be a late timer"
+    polls.check(now_ns, lambda topic, queue_id: 0)
+    assert (len(released), len(polls)) == (count, 0)
 
 
 def test_what_is_withdrawn_is_not_released(polls, released):
