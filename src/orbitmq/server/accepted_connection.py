@@ -36,6 +36,7 @@ from orbitmq.server.connection_states import (
     OutputEvent,
     OutputState,
 )
+from orbitmq.server.request_queue import CLOCK_EVERY
 from orbitmq.server.turn import SLICE_NS
 
 if TYPE_CHECKING:
@@ -383,11 +384,15 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
                 if is_late:
                     turn.run()
             else:
-                for request in requests:
+                for number, request in enumerate(requests, 1):
                     if self._output is not FREE:
                         self._put_back(now_ns, request)
+                    elif is_late:
+                        self._queue(now_ns, request)
                     else:
                         self._take(request)
+                        if not number % CLOCK_EVERY:  # further ones wait their turn when these took long
+                            is_late = listener.clock.monotonic_ns() - turn.started_ns > SLICE_NS
             turn.schedule()
         if connection.failure is not None:
             self._input_ended()

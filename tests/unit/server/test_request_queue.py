@@ -148,6 +148,18 @@ async def test_a_long_burst_waits_and_is_served_in_slices_in_order() -> None:
     assert rig.line.bytes_waiting == 0
 
 
+async def test_few_requests_of_one_read_that_cost_much_wait_too() -> None:
+    """A read may bring 64 requests, of which each takes milliseconds: a route of a thousand queues, an acknowledgement of as many."""
+    rig = Rig()
+    rig.handler.cost_ms = TURN_SLICE_MS
+    peer, transport = rig.connect()
+    peer.data_received(frames(1, HANDLED_AT_ONCE_MAX))
+    assert len(rig.handler.served) == CLOCK_EVERY
+    await passes(rig, lambda: len(rig.handler.served) == HANDLED_AT_ONCE_MAX)
+    await passes(rig, lambda: len(answers(transport)) == HANDLED_AT_ONCE_MAX)
+    assert [opaque for opaque, _ in answers(transport)] == list(range(1, HANDLED_AT_ONCE_MAX + 1))
+
+
 async def test_reading_that_lasts_longer_than_a_slice_is_interrupted_by_answers() -> None:
     rig = Rig()
     first, transport = rig.connect()
