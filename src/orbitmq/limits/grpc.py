@@ -133,6 +133,9 @@ MESSAGE_GROUPS_KEPT_MAX: Final = 4_096
 RESOURCE_BYTES_MAX: Final = 512
 """Bytes of a topic with its namespace where every queue of an answer repeats them; a larger one is answered ILLEGAL_TOPIC."""
 
+ROUTES_ANSWERED_AT_ONCE_MAX: Final = 8
+"""Routes that are answered in one step when a name server has answered for many calls, 4 ms each for a topic with a thousand queues."""
+
 ENDPOINTS_BYTES_MAX: Final = 1_024
 """Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
 ILLEGAL_ACCESS_POINT."""

@@ -4,21 +4,24 @@ Rules of this file
 1. A broker that is alone sends its clients back to the address that they used, which they can reach. Where there are several, each is
    named by the address that it publishes, this one too: clients ask any of them, and tell it the address of the one they began with.
 2. A topic that is unknown is answered TOPIC_NOT_FOUND. None is made because somebody asked for it.
-3. What a topic takes is known of those that are here. Of others every type is told that all clients know: their broker decides.
+3. Those who waited for one answer of a name server are answered in steps: a route of a thousand queues takes milliseconds.
+4. What a topic takes is known of those that are here. Of others every type is told that all clients know: their broker decides.
 
 Source: RocketMQ gRPC, QueryRoute, QueryAssignment.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 from orbitmq.broker.assignment.routes import TopicBroker, TopicRoute, TopicRoutes
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import taken_type
 from orbitmq.broker.messaging.served_calls import ServedCall
-from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX
+from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX, ROUTES_ANSWERED_AT_ONCE_MAX
 from orbitmq.protocol.grpc.decoding import read_message
 from orbitmq.protocol.grpc.messages import (
     Broker,
@@ -45,6 +48,9 @@ from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.ids import unpack_host
 from orbitmq.protocol.message_types import MessageType
 
+LATE_ROUTES: Final = "routes for many clients"
+"""Name of the wake-up that answers those for whom a name server was asked together."""
+
 Answer = QueryRouteResponse | QueryAssignmentResponse
 
 
@@ -55,6 +61,13 @@ class RouteCalls:
         self._groups = core.groups
         self._routes = routes
         self._port = port
+        self._clock = core.clock
+        self._deadlines = core.deadlines
+        self._late: deque[Callable[[], None]] = deque()
+        """Answers whose route is known and that wait their turn."""
+        self._late_count = 0
+        """Late answers of this step."""
+        core.deadlines.define(LATE_ROUTES, self._go_on)
         self._own_endpoints = endpoints_of(unpack_host(core.facilities.store_host)[0], port)
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
@@ -107,14 +120,40 @@ class RouteCalls:
         if asked_at.ByteSize() > ENDPOINTS_BYTES_MAX:
             raise RpcError(Code.ILLEGAL_ACCESS_POINT, f"the endpoints take more than {ENDPOINTS_BYTES_MAX} bytes")
 
-        def took(route: TopicRoute) -> None:
+        def answer(route: TopicRoute) -> None:
             if not call.is_wanted:
                 return
             own = asked_at if route.is_alone and asked_at.addresses else self._own_endpoints
             call.answer(found(list(_named(route.brokers, own))).SerializeToString())
             call.end()
 
+        is_at_once = True
+
+        def took(route: TopicRoute) -> None:
+            if is_at_once:
+                answer(route)
+            else:
+                self._answer_late(partial(answer, route))
+
         self._routes.route(topic, self._port, took)
+        is_at_once = False
+
+    def _answer_late(self, answer: Callable[[], None]) -> None:
+        """A name server has answered, perhaps for thousands of calls."""
+        if self._late_count < ROUTES_ANSWERED_AT_ONCE_MAX:
+            answer()
+        else:
+            self._late.append(answer)
+        self._late_count += 1
+        self._deadlines.arm(LATE_ROUTES, self._clock.monotonic_ns())
+
+    def _go_on(self) -> None:
+        """Answer some of those that wait."""
+        self._late_count = min(len(self._late), ROUTES_ANSWERED_AT_ONCE_MAX)
+        for _ in range(self._late_count):
+            self._late.popleft()()
+        if self._late_count:
+            self._deadlines.arm(LATE_ROUTES, self._clock.monotonic_ns())
 
 
 def _named(brokers: Iterable[TopicBroker], own_endpoints: Endpoints) -> Iterator[BrokerQueues]:

@@ -11,7 +11,7 @@ from tests.unit.broker.messaging.conftest import FrontRig
 
 from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX
+from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX, ROUTES_ANSWERED_AT_ONCE_MAX
 from orbitmq.protocol.grpc.messages import (
     Address,
     AddressScheme,
@@ -261,3 +261,19 @@ def test_nobody_is_answered_who_has_gone_while_name_servers_were_asked(front_rig
     client.cancel(call)
     servers.answer()
     assert (call.answers, call.ends) == ([], 1)
+
+
+def test_many_for_whom_a_name_server_was_asked_are_answered_in_steps(front_rig: FrontRig) -> None:
+    """A client that asks for a route of a thousand queues three thousand times does not hold the loop for twelve seconds."""
+    make(front_rig)
+    servers = Servers(front_rig.broker.settings.broker_name)
+    front_rig.broker.rooms.assignment.routes.ask_at(servers)
+    client, request = front_rig.client(), QueryRouteRequest(topic=Resource(name="T"), endpoints=USED)
+    calls = [client.start(Rpc.QUERY_ROUTE, request) for _ in range(2 * ROUTES_ANSWERED_AT_ONCE_MAX + 1)]
+    servers.answer()
+    ended = [sum(call.ends for call in calls)]
+    for _ in range(2):
+        front_rig.broker.tick()
+        ended.append(sum(call.ends for call in calls))
+    assert ended == [ROUTES_ANSWERED_AT_ONCE_MAX, 2 * ROUTES_ANSWERED_AT_ONCE_MAX, len(calls)]
+    assert len({call.answers[0] for call in calls}) == 1
