@@ -447,8 +447,10 @@ class Http2Connection:
                 raise Http2Error("HEADERS too short for their priority", ErrorCode.FRAME_SIZE_ERROR)
         if flags & END_HEADERS:
             self._take_block(stream_id, data[at:end], flags & END_STREAM != 0, events)
-        else:
+        elif stream_id:
             self._blocks.begin(stream_id, flags & END_STREAM != 0, data[at:end])
+        else:
+            raise Http2Error("HEADERS on stream 0", ErrorCode.PROTOCOL_ERROR)
 
     def _take_continuation(self, flags: int, payload: bytes, events: list[Event]) -> None:
         blocks = self._blocks
@@ -591,9 +593,8 @@ class Http2Connection:
 
     def _take_priority(self, stream_id: int, payload: bytes, events: list[Event]) -> None:
         """Priorities mean nothing any longer (RFC 9113, 5.3.2); only their size is checked."""
-        if len(payload) == _PRIORITY_BYTES:
-            return
-        stream = self._streams.get(stream_id)
-        if stream is None or stream.state is StreamState.WORK_LEFT:
-            raise Http2Error(f"a PRIORITY of {len(payload)} bytes", ErrorCode.FRAME_SIZE_ERROR)
-        self._break(stream, ErrorCode.FRAME_SIZE_ERROR, events)
+        if len(payload) != _PRIORITY_BYTES:
+            stream = self._streams.get(stream_id)
+            if stream is None or stream.state is StreamState.WORK_LEFT:
+                raise Http2Error(f"a PRIORITY of {len(payload)} bytes", ErrorCode.FRAME_SIZE_ERROR)
+            self._break(stream, ErrorCode.FRAME_SIZE_ERROR, events)

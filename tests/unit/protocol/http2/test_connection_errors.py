@@ -41,6 +41,7 @@ CONNECTION_ERRORS = {
     "padded DATA without a length": (OPEN + frame(0, 8, 1), ErrorCode.FRAME_SIZE_ERROR),
     "a frame larger than announced": (OPEN + frame(0, 0, 1, bytes(16_385)), ErrorCode.FRAME_SIZE_ERROR),
     "HEADERS on stream 0": (headers(0), ErrorCode.PROTOCOL_ERROR),
+    "HEADERS on stream 0 that go on": (frame(1, 0, 0, BLOCK), ErrorCode.PROTOCOL_ERROR),
     "HEADERS on a stream of the server": (headers(2), ErrorCode.PROTOCOL_ERROR),
     "HEADERS on an old stream of the server": (headers(5) + headers(2), ErrorCode.PROTOCOL_ERROR),
     "HEADERS on a stream that was passed over": (headers(5, end=True) + headers(3), ErrorCode.PROTOCOL_ERROR),
