@@ -94,7 +94,7 @@ CLIENTS: Final = (
     GrpcClient(f"java-{_NEW}", _java(_NEW)),
     GrpcClient("python", _python),
     GrpcClient("node", _node, retries_in_order=False),
-    GrpcClient("go", lambda: ([grpc_go_client()], {}), retries_in_order=False, tells_late=False),
+    GrpcClient("go", lambda: ([grpc_go_client()], {}), retries_in_order=False, tells_late=False, uses_tls=True),
 )
 RUST: Final = GrpcClient(
     "rust", lambda: ([grpc_rust_client()], {}), recalls=False, prioritizes=False, pushes=False, hides=False
