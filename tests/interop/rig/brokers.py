@@ -283,6 +283,7 @@ class LocalProxyRole(BrokerRole):
                     "grpcServerPort": grpc_port,
                     "remotingListenPort": remoting_port,
                     "localServeAddr": "127.0.0.1",
+                    "authConfigPath": str(self.folder / "auth"),  # else in a folder "null" where this was started
                 }
             )
         )
