@@ -187,6 +187,7 @@ class ReceiveLife(Life):
 
     def __init__(self, rig: FrontRig, rng: random.Random, account: ReceiveAccount) -> None:
         self.rig = rig
+        self.is_second = account.sent_count > 0
         self.connect()
         self.know_groups()
         super().__init__(rig, rng, account)
@@ -396,6 +397,10 @@ class ReceiveLife(Life):
             self.account.ahead |= self.account.held.keys()
 
     def restart(self) -> None:
+        """After a crash somebody pops first: what a start passes over, behind what nobody popped since, is known in memory only."""
+        if self.is_second:
+            while self.pop(32):
+                pass
         before = self.popper
         super().restart()
         if self.popper is not before:
