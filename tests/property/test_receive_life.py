@@ -167,7 +167,7 @@ class ReceiveAccount(Account):
     def crashed(self) -> None:
         super().crashed()
         self.twice |= self.given_back.keys() | self.ahead
-        if self.renewed:  # nobody knows any more who has it
+        if self.renewed or self.given_back:  # nobody knows any more who has it, or that it was given back
             self.hidden_ms = RENEWALS_MS[-1]
         self.renewed.clear()
         self.in_order.crashed()
