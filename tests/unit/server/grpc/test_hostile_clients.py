@@ -89,9 +89,10 @@ async def test_who_does_not_begin_to_speak_is_closed(
     said: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(listener_module, "PREFACE_MS", 100)
     async with port(ListenerLimits(idle_ms=60_000, sweep_ms=20)) as it, neighbour(it):
         it.client.write()
+        await it.client.until(lambda: "SettingsAcknowledged" in it.client.others)
+        monkeypatch.setattr(listener_module, "PREFACE_MS", 100)  # the others have begun, however slow the machine is
         reader, writer = await asyncio.open_connection(*it.listener.address)
         writer.write(said)
         answered = await reader.read()
@@ -107,7 +108,10 @@ async def test_who_has_begun_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> N
         it.client.write()
         await it.client.until(lambda: "RemoteSettingsChanged" in it.client.others)
         await it.client.until(lambda: "SettingsAcknowledged" in it.client.others)
-        await asyncio.sleep(0.05)
+        looks = it.listener.wakeups.counts
+        looked = sum(looks().values())
+        while sum(looks().values()) < looked + 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         assert await it.client.ended(it.client.call("QueryRoute", b"here")) == {"grpc-status": "0"}
 
 
