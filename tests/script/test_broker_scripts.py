@@ -85,6 +85,10 @@ class ScriptPeer:
         self._clock = clock
 
     @property
+    def connection(self) -> ScriptPeer:
+        return self
+
+    @property
     def received_ns(self) -> int:
         return self._clock.monotonic_ns()
 

@@ -51,6 +51,10 @@ class AcceptedPeer(AcceptedConnection[Command]):
 
     # --- Peer -----------------------------------------------------------------------------------------------------
 
+    @property
+    def connection(self) -> AcceptedPeer:
+        return self
+
     def send(self, command: Command) -> None:
         body = command.body
         self._collect(command, (body,) if body else (), len(body))

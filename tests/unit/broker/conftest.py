@@ -59,6 +59,10 @@ class ListPeer:
         self.waited_ms = 0
         """How long ago the bytes of the next request were read."""
 
+    @property
+    def connection(self) -> ListPeer:
+        return self
+
     def send(self, command: Command) -> None:
         self.sent.append(command)
 

@@ -18,6 +18,10 @@ class SlowPeer:
         self.writable = True
         self.calls: list[Callable[[], None]] = []
 
+    @property
+    def connection(self) -> SlowPeer:
+        return self
+
     def when_writable(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
 
@@ -26,6 +30,20 @@ class SlowPeer:
         calls, self.calls = self.calls, []
         for call in calls:
             call()
+
+
+class CallOf:
+    """One of the calls on a connection."""
+
+    def __init__(self, connection: SlowPeer) -> None:
+        self.connection = connection
+
+    @property
+    def writable(self) -> bool:
+        return self.connection.writable
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        self.connection.when_writable(call)
 
 
 class Pull(NamedTuple):
@@ -110,3 +128,29 @@ def test_a_connection_stands_in_the_turn_once_however_often_it_ends_a_read() -> 
     assert sorted(reader.read) == sorted(list(range(6)) * 3)
     assert not reader.places._turn
     assert not reader.places._in_turn
+
+
+def test_calls_on_one_connection_share_its_places_and_others_are_served_meanwhile() -> None:
+    reader, connection, other = Reader(), SlowPeer(), SlowPeer()
+    calls = [CallOf(connection) for _ in range(200)]
+    for number, call in enumerate(calls):
+        reader.run(Pull(call, number))
+    reader.run(Pull(other, 999))
+    assert (reader.read, reader.places.waiting_count) == ([0, 1, 999], 198)
+    reader.places.drop(calls[2])
+    reader.places.drop(calls[2])
+    reader.places.end(calls[0])
+    assert (reader.read, reader.places.waiting_count) == ([0, 1, 999, 3], 196)
+    connection.writable = False
+    reader.places.end(calls[1])
+    reader.places.drop(calls[4])
+    assert reader.read == [0, 1, 999, 3]
+    connection.takes_again()
+    assert reader.read == [0, 1, 999, 3, 5]
+    for call in calls:
+        reader.places.drop(call)
+    reader.places.end(calls[3])
+    reader.places.end(calls[5])
+    reader.places.end(other)
+    assert (reader.read, reader.places.waiting_count) == ([0, 1, 999, 3, 5], 0)
+    assert (reader.places._running, reader.places._waiting) == ({}, {})

@@ -38,6 +38,10 @@ class ListPeer:
         self.received_ns = 0
         self.closed: str | None = None
 
+    @property
+    def connection(self) -> ListPeer:
+        return self
+
     def send(self, command: Command) -> None:
         self.sent.append(command)
 

@@ -22,6 +22,11 @@ class Peer(CallerConnection, Protocol):
     """One accepted connection."""
 
     @property
+    def connection(self) -> CallerConnection:
+        """Itself."""
+        ...
+
+    @property
     def host(self) -> bytes:
         """Remote address packed as in message records: 4 or 16 address bytes and a big-endian int32 port."""
         ...
