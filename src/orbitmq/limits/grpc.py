@@ -136,6 +136,10 @@ RESOURCE_BYTES_MAX: Final = 512
 ROUTES_ANSWERED_AT_ONCE_MAX: Final = 8
 """Routes that are answered in one step when a name server has answered for many calls, 4 ms each for a topic with a thousand queues."""
 
+ROUTES_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Answers of routes that are kept to be sent again, with their keys: some hundred topics with a thousand queues each, or ten thousand with
+eight. Another one is made anew."""
+
 ENDPOINTS_BYTES_MAX: Final = 1_024
 """Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
 ILLEGAL_ACCESS_POINT."""

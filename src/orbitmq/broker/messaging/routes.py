@@ -4,7 +4,8 @@ Rules of this file
 1. A broker that is alone sends its clients back to the address that they used, which they can reach. Where there are several, each is
    named by the address that it publishes, this one too: clients ask any of them, and tell it the address of the one they began with.
 2. A topic that is unknown is answered TOPIC_NOT_FOUND. None is made because somebody asked for it.
-3. Those who waited for one answer of a name server are answered in steps: a route of a thousand queues takes milliseconds.
+3. Those who waited for one answer of a name server are answered in steps: a route of a thousand queues takes milliseconds, where it was not
+   answered before.
 4. What a topic takes is known of those that are here. Of others every type is told that all clients know: their broker decides.
 
 Source: RocketMQ gRPC, QueryRoute, QueryAssignment.
@@ -20,6 +21,7 @@ from typing import Final
 from orbitmq.broker.assignment.routes import TopicBroker, TopicRoute, TopicRoutes
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import taken_type
+from orbitmq.broker.messaging.kept_routes import KeptRoutes, RouteKey
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX, ROUTES_ANSWERED_AT_ONCE_MAX
 from orbitmq.protocol.grpc.decoding import read_message
@@ -63,6 +65,7 @@ class RouteCalls:
         self._port = port
         self._clock = core.clock
         self._deadlines = core.deadlines
+        self._kept = KeptRoutes()
         self._late: deque[Callable[[], None]] = deque()
         """Answers whose route is known and that wait their turn."""
         self._late_count = 0
@@ -79,39 +82,44 @@ class RouteCalls:
     def route(self, call: OpenCall, request: QueryRouteRequest) -> None:
         """Raises RpcError."""
         topic = request.topic.name
+        config = self._topics.get(topic)
+        taken = MessageType.MIXED if config is None else taken_type(config.attributes)
 
         def found(brokers: list[BrokerQueues]) -> Answer:
             if not brokers:
                 return QueryRouteResponse(status=status_of(Code.TOPIC_NOT_FOUND, _unknown(topic)))
-            config = self._topics.get(topic)
-            types = accepted_types(MessageType.MIXED if config is None else taken_type(config.attributes))
-            queues = routed_queues(request.topic, brokers, types)
+            queues = routed_queues(request.topic, brokers, accepted_types(taken))
             return QueryRouteResponse(status=status_of(Code.OK), message_queues=queues)
 
-        self._answer(call, request.topic, request.endpoints, found)
+        self._answer(call, request.topic, request.endpoints, taken, found)
 
     def assignment(self, call: OpenCall, request: QueryAssignmentRequest) -> None:
         """Raises RpcError."""
         topic, group = request.topic.name, self._groups.known(group_of(request.group))
+        is_orderly = group is not None and group.consume_message_orderly
 
         def found(brokers: list[BrokerQueues]) -> Answer:
             if not brokers:
                 return QueryAssignmentResponse(status=status_of(Code.TOPIC_NOT_FOUND, _unknown(topic)))
-            is_orderly = group is not None and group.consume_message_orderly
             assigned = assignments(request.topic, brokers, is_orderly=is_orderly)
             if not assigned:
                 text = f"topic {topic!r} has no queue that can be read"
                 return QueryAssignmentResponse(status=status_of(Code.FORBIDDEN, text))
             return QueryAssignmentResponse(status=status_of(Code.OK), assignments=assigned)
 
-        self._answer(call, request.topic, request.endpoints, found)
+        self._answer(call, request.topic, request.endpoints, "in order" if is_orderly else "", found)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _answer(
-        self, call: OpenCall, resource: Resource, asked_at: Endpoints, found: Callable[[list[BrokerQueues]], Answer]
+        self,
+        call: OpenCall,
+        resource: Resource,
+        asked_at: Endpoints,
+        kind: str,
+        found: Callable[[list[BrokerQueues]], Answer],
     ) -> None:
-        """Answer with what `found` makes of the brokers of the topic. Raises RpcError."""
+        """Answer with what `found` makes of the brokers of the topic; `kind` is what else it goes by. Raises RpcError."""
         topic = topic_of(resource)
         if resource.ByteSize() > RESOURCE_BYTES_MAX:
             raise RpcError(
@@ -124,7 +132,9 @@ class RouteCalls:
             if not call.is_wanted:
                 return
             own = asked_at if route.is_alone and asked_at.addresses else self._own_endpoints
-            call.answer(found(list(_named(route.brokers, own))).SerializeToString())
+            brokers = tuple(route.brokers)
+            key = RouteKey(call.call.row.rpc, resource.SerializeToString(), own.SerializeToString(), brokers, kind)
+            call.answer(self._kept.find(key, lambda: found(list(_named(brokers, own))).SerializeToString()))
             call.end()
 
         is_at_once = True
