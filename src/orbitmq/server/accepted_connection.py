@@ -102,7 +102,6 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         "_backlog_bytes",
         "_connection",
         "_dirty",
-        "_held_bytes",
         "_host",
         "_listener",
         "_out",
@@ -118,6 +117,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         "_unsent_bytes",
         "_writable_calls",
         "active_ns",
+        "held_bytes",
         "received_ns",
     )
 
@@ -139,7 +139,8 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         self._queued_requests = 0
         self._backlog: deque[tuple[int, Packed[R]]] = deque()
         self._backlog_bytes = 0
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """What is held of it, as the port has counted it."""
         self._unsent_bytes = 0
         self._writable_calls: list[Callable[[], None]] = []
         self._unanswered = 0
@@ -397,7 +398,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         if connection.failure is not None:
             self._input_ended()
             return
-        if connection.pending_bytes + self._backlog_bytes != self._held_bytes:
+        if connection.pending_bytes + self._backlog_bytes != self.held_bytes:
             self._count_held()
         if len(data) >= READ_ROUND_BYTES and self._transport is not None and self._transport.is_reading():
             self._stop_reading()
@@ -506,22 +507,22 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         listener = self._listener
         traffic = listener.traffic
         held_bytes = self._connection.pending_bytes + self._backlog_bytes
-        traffic.held_bytes += held_bytes - self._held_bytes
-        is_more = held_bytes > self._held_bytes
-        self._held_bytes = held_bytes
-        if is_more and traffic.held_bytes > listener.limits.held_bytes_max:
+        traffic.held_bytes += held_bytes - self.held_bytes
+        is_more = held_bytes > self.held_bytes
+        self.held_bytes = held_bytes
+        most = listener.held.grew(self, traffic.held_bytes) if is_more else None
+        if most is not None:
             traffic.slow_cut += 1
-            most = max(listener.peers, key=lambda peer: peer._held_bytes)
             _log.warning(
                 "%s: unfinished frames and requests of clients that take no answers hold %d bytes; %s with %d is cut",
                 listener.name,
                 traffic.held_bytes,
                 most,
-                most._held_bytes,
+                most.held_bytes,
             )
             most.cut()
             most._forget_held()
 
     def _forget_held(self) -> None:
-        self._listener.traffic.held_bytes -= self._held_bytes
-        self._held_bytes = 0
+        self._listener.traffic.held_bytes -= self.held_bytes
+        self.held_bytes = 0

@@ -48,6 +48,7 @@ from orbitmq.server.accepted import AcceptedPeer
 from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules, protocols
+from orbitmq.server.held_bytes import HeldBytes
 from orbitmq.server.turn import Turn, Wakeups
 
 _log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class Listener:
         self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
         self._rules = rules
         self.peers: set[AcceptedConnection[Any]] = set()
+        self.held: HeldBytes[AcceptedConnection[Any]] = HeldBytes(self.peers, self.limits.held_bytes_max)
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._full = False

@@ -21,6 +21,7 @@ from orbitmq.protocol.grpc.message_prefix import with_prefix
 from orbitmq.protocol.http2.frames import PREFACE, ErrorCode
 from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.grpc import listener as listener_module
+from orbitmq.server.held_bytes import HeldBytes
 from orbitmq.server.listener import ListenerLimits
 
 
@@ -173,9 +174,8 @@ async def test_a_neighbour_that_pays_for_another_is_noticed(monkeypatch: pytest.
     whole = AcceptedConnection._count_held
 
     def cut_this(self: AcceptedConnection[object]) -> None:
-        others, self._listener.peers = self._listener.peers, {self}
+        self._listener.held = HeldBytes({self}, HELD_BYTES_MAX)
         whole(self)
-        self._listener.peers = others
 
     monkeypatch.setattr(AcceptedConnection, "_count_held", cut_this)
     async with port(ListenerLimits(idle_ms=0, held_bytes_max=HELD_BYTES_MAX)) as it:
