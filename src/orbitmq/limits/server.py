@@ -64,6 +64,12 @@ READ_ROUND_BYTES: Final = 200_000
 """After a read of this size a connection waits until the others have been read: an event loop would otherwise empty one
 socket (up to 8 MiB) before it looks at the next."""
 
+LARGE_READ_BYTES: Final = 16_384
+"""From this size on a read is large: to look at it takes about as long as to handle a small request, and half of a message is no hurry."""
+
+LARGE_READS_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of large reads that are looked at in one pass of the loop: 5 ms where each is a piece of a message, at some hundred MB/s."""
+
 HANDLED_AT_ONCE_MAX: Final = 64
 """Requests of one read that are handled without a look at the clock; more of them wait in the line."""
 

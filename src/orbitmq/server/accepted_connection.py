@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, UNSENT_PAUSE_BYTES
+from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, LARGE_READ_BYTES, READ_ROUND_BYTES, UNSENT_PAUSE_BYTES
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.server.addresses import peer_address
@@ -114,6 +114,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         "_state",
         "_transport",
         "_unanswered",
+        "_unread_bytes",
         "_unsent_bytes",
         "_writable_calls",
         "active_ns",
@@ -141,6 +142,8 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         self._backlog_bytes = 0
         self.held_bytes = 0
         """What is held of it, as the port has counted it."""
+        self._unread_bytes = 0
+        """What was read and put off."""
         self._unsent_bytes = 0
         self._writable_calls: list[Callable[[], None]] = []
         self._unanswered = 0
@@ -331,7 +334,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
             self._take(packed.unpacked())
         self._count_held()
         transport = self._transport
-        if not self.writable or transport is None:
+        if not self.writable or transport is None or self._unread_bytes:
             return
         if self._state is ConnectionState.LAST_REQUESTS:
             self._end_after_last()
@@ -366,9 +369,29 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         if self._state is not OPEN:
             return
         listener = self._listener
-        turn = listener.turn
-        self.received_ns = self.active_ns = now_ns = listener.clock.monotonic_ns()
+        self.active_ns = now_ns = listener.clock.monotonic_ns()
         listener.traffic.bytes_in += len(data)
+        large_reads = listener.turn.large_reads
+        if self._unread_bytes or (len(data) >= LARGE_READ_BYTES and not large_reads.takes(len(data))):
+            self._unread_bytes += len(data)
+            self._stop_reading()
+            self._count_held()
+            large_reads.put_off(self, now_ns, data)
+        else:
+            self._read(now_ns, data)
+
+    def read_late(self, received_ns: int, data: bytes) -> None:
+        """Look at what was put off, and read on."""
+        self._unread_bytes -= len(data)
+        if self._state is OPEN:
+            self._read(received_ns, data)
+            self._resume()
+
+    def _read(self, now_ns: int, data: bytes) -> None:
+        """Handle what was read at `now_ns`, or let it wait."""
+        listener = self._listener
+        turn = listener.turn
+        self.received_ns = now_ns
         connection = self._connection
         try:
             requests = connection.receive_data(data)
@@ -398,7 +421,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         if connection.failure is not None:
             self._input_ended()
             return
-        if connection.pending_bytes + self._backlog_bytes != self.held_bytes:
+        if connection.pending_bytes + self._backlog_bytes + self._unread_bytes != self.held_bytes:
             self._count_held()
         if len(data) >= READ_ROUND_BYTES and self._transport is not None and self._transport.is_reading():
             self._stop_reading()
@@ -506,7 +529,7 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
             return
         listener = self._listener
         traffic = listener.traffic
-        held_bytes = self._connection.pending_bytes + self._backlog_bytes
+        held_bytes = self._connection.pending_bytes + self._backlog_bytes + self._unread_bytes
         traffic.held_bytes += held_bytes - self.held_bytes
         is_more = held_bytes > self.held_bytes
         self.held_bytes = held_bytes

@@ -26,6 +26,7 @@ from typing import Final, Protocol
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.histogram import Histogram
 from orbitmq.limits.server import LOOP_STALL_MS, TURN_SLICE_MS
+from orbitmq.server.large_reads import LargeReads
 from orbitmq.server.request_queue import RequestQueue
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Turn:
         "delays_us",
         "durations_us",
         "failures",
+        "large_reads",
         "request_queue",
         "rounds_open",
         "stalls",
@@ -97,6 +99,7 @@ class Turn:
     ) -> None:
         self._loop = loop
         self.request_queue = request_queue if request_queue is not None else RequestQueue(clock or SystemClock())
+        self.large_reads = LargeReads(loop)
         self.started_ns = 0
         """When the first whole command of this turn was read; 0 before that. A part of one ends no turn."""
         self.rounds_open = 0
@@ -192,7 +195,7 @@ class Turn:
     @property
     def is_idle(self) -> bool:
         """Nothing was left behind: no turn is under way, nothing waits to be handled or written."""
-        return not (self._scheduled or self._finishing or self._dirty or self.request_queue)
+        return not (self._scheduled or self._finishing or self._dirty or self.request_queue or self.large_reads)
 
     def abandon(self) -> None:
         """No turn ends any more: what was left open stays open, as when the process is killed."""

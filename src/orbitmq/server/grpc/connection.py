@@ -103,8 +103,8 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
 
     # --- what the connection asks -------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+    def _read(self, now_ns: int, data: bytes) -> None:
+        super()._read(now_ns, data)
         if not self._dirty:
             self._collected(0)
 

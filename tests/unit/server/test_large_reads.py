@@ -1,0 +1,82 @@
+"""Large pieces of requests on many connections: small requests of others do not wait until each was looked at."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.server.test_listener import ECHO, Rig
+
+from orbitmq.limits.server import LARGE_READ_BYTES, LARGE_READS_AT_ONCE_BYTES
+from orbitmq.protocol.remoting.frame import encode, request
+from orbitmq.server import large_reads
+from orbitmq.server.large_reads import LargeReads
+
+
+class Noted:
+    """A connection that notes what it looked at."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[int, bytes]] = []
+
+    def read_late(self, received_ns: int, data: bytes) -> None:
+        self.read.append((received_ns, data))
+
+
+async def test_beyond_what_a_pass_takes_reads_are_put_off_in_order() -> None:
+    reads, noted, half = LargeReads(asyncio.get_running_loop()), Noted(), LARGE_READS_AT_ONCE_BYTES // 2
+    assert reads.takes(half)
+    assert reads.takes(half)
+    assert not reads.takes(1), "as much as a pass takes"
+    for number in range(5):
+        reads.put_off(noted, number, bytes(half))
+    assert noted.read == []
+    for seen in (2, 4, 5):
+        await asyncio.sleep(0)
+        assert [number for number, _ in noted.read] == list(range(seen))
+        assert reads.takes(1) == (seen == 5), "others that are large wait behind those that wait"
+    await asyncio.sleep(0)
+    assert reads.takes(half)
+    assert reads.takes(half), "each pass has its own"
+    assert len(reads) == 0
+
+
+async def test_large_reads_of_many_are_looked_at_in_steps_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_reads, "LARGE_READS_AT_ONCE_BYTES", LARGE_READ_BYTES)
+    body, seen = bytes(range(256)) * 80, []
+    async with Rig() as rig:
+        many = [await rig.connect() for _ in range(8)]
+        small = await rig.connect()
+        handle = rig.handler.handle
+        rig.handler.handle = lambda one, peer: seen.append((one.opaque, len(rig.turn.large_reads))) or handle(one, peer)
+        for number, raw in enumerate(many):
+            raw.writer.write(
+                encode(request(ECHO, body=body, opaque=number)) + encode(request(ECHO, opaque=100 + number))
+            )
+        small.writer.write(encode(request(ECHO, opaque=50)))
+        assert (await small.read()).opaque == 50
+        for number, raw in enumerate(many):
+            answers = [await raw.read(), await raw.read()]
+            assert [(one.opaque, bytes(one.body or b"")) for one in answers] == [(number, body), (100 + number, b"")]
+        assert dict(seen)[50] > 0, "it did not wait for the large ones"
+        assert [opaque for opaque, _ in seen if opaque < 50] == list(range(8))
+        assert rig.listener.traffic.held_bytes == 0
+        assert rig.turn.is_idle
+
+
+async def test_what_was_put_off_is_held_and_forgotten_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LargeReads, "takes", lambda reads, size: False)
+    monkeypatch.setattr(LargeReads, "_next_pass", lambda reads: None)
+    async with Rig() as rig:
+        raw = await rig.connect()
+        raw.writer.write(encode(request(ECHO, body=bytes(20_000), opaque=1))[:-1])
+        await rig.until(lambda: rig.listener.traffic.held_bytes > 0)
+        assert rig.listener.traffic.held_bytes == rig.listener.traffic.bytes_in
+        assert not rig.turn.is_idle
+        (peer,) = rig.listener.peers
+        peer.cut()
+        await rig.until(lambda: not rig.listener.peers)
+        monkeypatch.undo()
+        rig.turn.large_reads._next_pass()
+        assert (rig.listener.traffic.held_bytes, rig.turn.is_idle) == (0, True)
+        assert await raw.ended()
