@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,7 +122,7 @@ class RemotingPops(PopFront):
         popped_ms, invisible_ms, revive = (
             int(answer.fields[name]) for name in ("popTime", "invisibleTime", "reviveQid")
         )
-        return receipt._replace(popped_ms=popped_ms, invisible_ms=invisible_ms, revive_queue=revive)
+        return msgspec.structs.replace(receipt, popped_ms=popped_ms, invisible_ms=invisible_ms, revive_queue=revive)
 
 
 class OtherPops(PopFront):
@@ -182,7 +183,7 @@ class OtherPops(PopFront):
             return refusal.code
         finally:
             self.rig.broker.end_turn()
-        return receipt._replace(popped_ms=hiding.popped_ms, invisible_ms=hiding.invisible_ms)
+        return msgspec.structs.replace(receipt, popped_ms=hiding.popped_ms, invisible_ms=hiding.invisible_ms)
 
 
 class GrpcPops(PopFront):

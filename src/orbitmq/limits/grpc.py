@@ -120,8 +120,9 @@ ILLEGAL_CONSUMER_GROUP."""
 RECOVERY_SECONDS_MAX: Final = 3_600
 """Longest time before the first check of a transaction, as in RocketMQ's proxy; a longer one is answered BAD_REQUEST."""
 
-TOPIC_NAMES_KEPT_MAX: Final = 1_024
-"""Topic names whose check is remembered, 127 characters each at most: looking at one takes 2 us of a send."""
+NAMES_KEPT_MAX: Final = 1_024
+"""Topic names whose check is remembered, 127 characters each at most, and as many names of groups: looking at one takes 2 us of a send, and
+of an acknowledgement 3 us."""
 
 STORE_HOSTS_KEPT_MAX: Final = 64
 """Addresses of brokers whose text is remembered: one, or a few in a store that came from elsewhere."""

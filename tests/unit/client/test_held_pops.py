@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from orbitmq.client.popping.held import HeldPops, back_off_ms
 from orbitmq.protocol.pop_receipts import PopReceipt, PopSource
 
@@ -21,7 +23,7 @@ def test_a_message_is_due_when_half_of_its_time_has_passed_and_once() -> None:
     assert all_held.due(5_999) == []
     assert all_held.due(6_000) == ["a", "b"]
     assert all_held.due(9_000) == [], "its renewal is under way"
-    renewed = RECEIPT._replace(popped_ms=78)
+    renewed = msgspec.structs.replace(RECEIPT, popped_ms=78)
     a = all_held.find("a")
     assert a is not None
     a.renewed(renewed, renewed.invisible_ms, 6_010)
@@ -77,5 +79,5 @@ def test_pauses_grow_up_to_two_hours() -> None:
 def test_a_renewal_lasts_as_long_as_was_asked_whatever_the_clock_of_the_broker_says() -> None:
     held_pop = held("a").find("a")
     assert held_pop is not None
-    held_pop.renewed(RECEIPT._replace(invisible_ms=-3_595_000), 5_000, 100)
+    held_pop.renewed(msgspec.structs.replace(RECEIPT, invisible_ms=-3_595_000), 5_000, 100)
     assert (held_pop.until_ms, held_pop.renew_at_ms) == (5_100, 2_600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from orbitmq.client.popping.pop_requests import acknowledgements, receipts_of
@@ -66,7 +67,7 @@ def test_what_makes_no_receipt_is_said(starts: str, message: Record, problem: st
 
 def test_acknowledgements_of_one_pop_are_one_bit_set() -> None:
     first = PopReceipt(5, 77, 60_000, 3, PopSource.NORMAL, "b", 1, 5)
-    later = first._replace(queue_offset=14)
+    later = msgspec.structs.replace(first, queue_offset=14)
     retry = PopReceipt(0, 77, 60_000, 3, PopSource.RETRY_V1, "b", 0, 1)
     renewed = PopReceipt(6, 99, 60_000, 3, PopSource.NORMAL, "b", 1, 6)
     body = acknowledgements("g", "T", "b", [first, retry, later, renewed])

@@ -82,7 +82,7 @@ ELSEWHERE = {
 }
 """Where else the test of a bound is."""
 
-CACHES = {"FIELD_NAME_LISTS_CACHED", "TOPIC_NAMES_KEPT_MAX", "MESSAGE_GROUPS_KEPT_MAX", "STORE_HOSTS_KEPT_MAX"}
+CACHES = {"FIELD_NAME_LISTS_CACHED", "NAMES_KEPT_MAX", "MESSAGE_GROUPS_KEPT_MAX", "STORE_HOSTS_KEPT_MAX"}
 """What is not remembered any more is looked at again, and nobody notices."""
 
 

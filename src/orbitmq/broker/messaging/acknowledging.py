@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import LiteTopicRefusal
@@ -25,37 +25,41 @@ from orbitmq.broker.messaging.popped import named_by, renewed_handle, settling_s
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
-from orbitmq.broker.messaging.sessions import Sessions
+from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
-from orbitmq.broker.pop.settling import PoppedMessage
+from orbitmq.broker.pop.settling import pop_of
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.limits.grpc import FORWARDED_KEPT_MAX
 from orbitmq.protocol.grpc.decoding import read_ack, read_message
 from orbitmq.protocol.grpc.merged_settings import milliseconds_of
 from orbitmq.protocol.grpc.messages import (
+    AckMessageEntry,
     AckMessageRequest,
-    AckMessageResponse,
     ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
     Code,
     ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
     Resource,
-    Status,
 )
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.receipt_handles import read_handle
 from orbitmq.protocol.grpc.resource_names import group_of, topic_of
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.status import RpcError, status_of, status_of_all
+from orbitmq.protocol.grpc.status import RpcError, status_of
+from orbitmq.protocol.grpc.written_answers import OK as ACKNOWLEDGED
+from orbitmq.protocol.grpc.written_answers import WrittenStatus, ack_answer, written_status
+from orbitmq.protocol.pop_receipts import pop_retry_topic
 from orbitmq.store.durability import PutStatus
 
 OK: Final = status_of(Code.OK)
 
-SUPERSEDED: Final = status_of(
-    Code.INVALID_RECEIPT_HANDLE,
-    "INVALID_RECEIPT_HANDLE: the message is not hidden by this receipt handle any more, another one counts or it comes again",
+SUPERSEDED: Final = written_status(
+    status_of(
+        Code.INVALID_RECEIPT_HANDLE,
+        "INVALID_RECEIPT_HANDLE: the message is not hidden by this receipt handle any more, another one counts or it comes again",
+    )
 )
 
 STORED: Final = {
@@ -67,14 +71,6 @@ STORED: Final = {
     ),
 }
 """What is said of a dead letter."""
-
-
-class _NamedMessage(NamedTuple):
-    """A message of an acknowledgement, and the place of its entry."""
-
-    at: int
-    held: HeldMessage | None
-    message: PoppedMessage
 
 
 class SettlingCalls:
@@ -112,32 +108,33 @@ class SettlingCalls:
 
     def acknowledge(self, call: OpenCall, request: AckMessageRequest) -> None:
         topic, group = self._names(request.topic, request.group)
-        session, now_ms = self._sessions.of(call), self._clock.now_ms()
-        statuses: list[Status] = []
-        named: list[_NamedMessage] = []
-        for at, entry in enumerate(request.entries):
-            held = self._renewals.find(session, topic, group, entry.receipt_handle)
-            status = OK
-            try:
-                if entry.lite_topic:
-                    raise LiteTopicRefusal("lite_topic of the entry")
-                handle = read_handle(_newest(entry.receipt_handle, held), now_ms)
-                named.append(_NamedMessage(at, held, named_by(handle, topic, group)))
-            except RpcError as error:
-                status = status_of(error.code, str(error))
-            except Refusal as refusal:
-                status = refused_status(refusal)
-            statuses.append(status)
-        results = self._settling.acknowledge_each([one.message for one in named])
-        for one, result in zip(named, results, strict=True):
-            if isinstance(result, Refusal):
-                statuses[one.at] = settling_status(result)
-                continue
-            self._renewals.drop(one.held)
-            if not result:
-                statuses[one.at] = SUPERSEDED
-        call.answer(_ack_answer(request, statuses).SerializeToString())
+        session = self._sessions.of(call) if len(self._renewals.held) else None
+        now_ms = self._clock.now_ms()
+        results = [
+            (entry.message_id, entry.receipt_handle, self._acknowledge(session, topic, group, entry, now_ms))
+            for entry in request.entries
+        ]
+        call.answer(ack_answer(results))
         call.end()
+
+    def _acknowledge(
+        self, session: Session | None, topic: str, group: str, entry: AckMessageEntry, now_ms: int
+    ) -> WrittenStatus:
+        """What became of one message."""
+        if entry.lite_topic:
+            return written_status(refused_status(LiteTopicRefusal("lite_topic of the entry")))
+        given = entry.receipt_handle
+        held = self._renewals.find(session, topic, group, given)
+        try:
+            receipt = read_handle(_newest(given, held), now_ms).receipt
+            queue = self._settling.queue_of(pop_retry_topic(group, topic, receipt.source), group, receipt.queue_id)
+            is_settled = self._settling.acknowledge(queue, receipt.queue_offset, pop_of(receipt))
+        except RpcError as error:
+            return written_status(status_of(error.code, str(error)))
+        except Refusal as refusal:
+            return written_status(settling_status(refusal))
+        self._renewals.drop(held)
+        return ACKNOWLEDGED if is_settled else SUPERSEDED
 
     # --- hiding for another time ----------------------------------------------------------------------------------------
 
@@ -197,16 +194,6 @@ class SettlingCalls:
         if self._topics.get(name) is None:
             raise topic_missing(name)
         return names
-
-
-def _ack_answer(request: AckMessageRequest, statuses: list[Status]) -> AckMessageResponse:
-    answer = AckMessageResponse()
-    for entry, status in zip(request.entries, statuses, strict=True):
-        result = answer.entries.add()
-        result.message_id, result.receipt_handle = entry.message_id, entry.receipt_handle
-        result.status.code, result.status.message = status.code, status.message
-    answer.status.CopyFrom(status_of_all({Code(status.code) for status in statuses}))
-    return answer
 
 
 def _newest(handle: str, held: HeldMessage | None) -> str:

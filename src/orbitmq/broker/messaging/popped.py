@@ -15,12 +15,12 @@ from typing import Final
 
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.pop.in_flight import PopQueue
-from orbitmq.broker.pop.settling import Hiding, PopName, PoppedMessage, PopSettling
+from orbitmq.broker.pop.settling import Hiding, PoppedMessage, PopSettling, pop_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
 from orbitmq.protocol.grpc.status import RpcError, status_of
-from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, pop_retry_topic
+from orbitmq.protocol.pop_receipts import pop_retry_topic
 from orbitmq.protocol.remoting.codes import ResponseCode
 
 _WRONG_HANDLE: Final = frozenset({ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST})
@@ -33,7 +33,7 @@ def named_by(handle: ReceiptHandle, topic: str, group: str) -> PoppedMessage:
     return PoppedMessage(
         PopQueue(pop_retry_topic(group, topic, receipt.source), group, receipt.queue_id),
         receipt.queue_offset,
-        PopName(receipt.popped_ms, receipt.broker_name, receipt.revive_queue == ORDER_REVIVE_QUEUE),
+        pop_of(receipt),
     )
 
 

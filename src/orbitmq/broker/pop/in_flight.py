@@ -320,14 +320,16 @@ class QueueInFlight:
 
     def settle(self, offset: int, popped_ms: int) -> bool:
         """The message that this pop took is done with; False when it is not in flight since then."""
-        chunk = self._find(offset, popped_ms)
-        if chunk is None:
-            return False
         number, at = divmod(offset, CHUNK_OFFSETS)
-        covered = chunk.popped(offset) if chunk.covered >> at & 1 else None
+        chunk = self._chunks.get(number)
+        if chunk is None or chunk.popped_ms[at] != popped_ms or not chunk.due_ms[at]:
+            return False
+        covered = None
+        if (chunk.covered | chunk.suspended) >> at & 1:
+            covered = chunk.popped(offset) if chunk.covered >> at & 1 else None
+            chunk.covered &= ~(1 << at)
+            chunk.suspended &= ~(1 << at)
         chunk.due_ms[at] = SETTLED
-        chunk.covered &= ~(1 << at)
-        chunk.suspended &= ~(1 << at)
         chunk.count -= 1
         self.count -= 1
         self._all.message_count -= 1

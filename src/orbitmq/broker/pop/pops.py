@@ -109,6 +109,9 @@ class Pops(Room):
         self._waiters.arrived(entries)
         self._questions.arrived(entries)
 
+    def turn_ended(self) -> None:
+        self._progress.turn_ended()
+
     def arm(self, now_ns: int) -> None:
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
@@ -136,6 +139,7 @@ class Pops(Room):
 
     def close(self) -> None:
         self._stops = True
+        self._progress.turn_ended()
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
         if self.checkpoints is not None:

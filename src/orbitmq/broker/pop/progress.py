@@ -5,6 +5,8 @@ Rules of this file
 2. A group without an offset on a queue gets one with its first pop. When its offset goes with the topic or the group, what was in
    flight is forgotten at once: the next topic of that name has other messages at the same offsets.
 3. A reset forgets what is in flight; receipts from before it settle nothing.
+4. What acknowledgements have settled is committed at the end of the turn, once for each queue: it may be many of one queue, and a crash
+   loses the turn's offsets in any case.
 
 Source: RocketMQ broker, POP: reading.
 """
@@ -31,6 +33,8 @@ class PopProgress:
         self._reset_ms = 0
         self._given_ms = 0
         """The last pop time."""
+        self._settled: dict[PopQueue, None] = {}
+        """Queues of which something was settled in this turn."""
         core.offsets.when_dropped = self._dropped
 
     def pop_time_ms(self) -> int:
@@ -79,9 +83,19 @@ class PopProgress:
         queue, committed = self.find(key), self._offsets.query(group, topic, queue_id)
         if queue is None or committed is None:
             return
-        if queue.committable > committed:
-            self._offsets.commit(group, topic, queue_id, queue.committable)
+        committable = queue.committable
+        if committable > committed:
+            self._offsets.commit(group, topic, queue_id, committable)
         self.in_flight.close_if_empty(key)
+
+    def settled(self, key: PopQueue) -> None:
+        """Something of a queue was settled: `finish` it when the turn ends."""
+        self._settled[key] = None
+
+    def turn_ended(self) -> None:
+        settled, self._settled = self._settled, {}
+        for key in settled:
+            self.finish(key)
 
     def begin_anew(self, key: PopQueue, offset: int) -> QueueInFlight:
         """The queue ends before what was popped of it: everything of that is forgotten, and pops go on at `offset`."""

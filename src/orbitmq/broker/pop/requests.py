@@ -20,7 +20,7 @@ from orbitmq.access.gate import LedTo
 from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.pop.ordering import order_count_info
 from orbitmq.broker.pop.pops import Pops
-from orbitmq.broker.pop.settling import PopName, PopSettling
+from orbitmq.broker.pop.settling import PopName, PopSettling, pop_of
 from orbitmq.broker.pop.taking import REVIVE_QUEUE, Pop, PopEnd, PopTaken
 from orbitmq.broker.real_topics import first_topic
 from orbitmq.broker.refusal import Refusal
@@ -162,9 +162,7 @@ class PopRequests(Room):
     def _named(self, command: Command) -> tuple[PopQueue, int, PopName]:
         """The message that a request names, and the pop that brought it. Raises Refusal, or ProtocolError for no receipt."""
         key = self._settling.queue_of(command.text("topic"), command.text("consumerGroup"), command.int32("queueId"))
-        receipt = decode_receipt(command.text("extraInfo"))
-        pop = PopName(receipt.popped_ms, receipt.broker_name, receipt.revive_queue == ORDER_REVIVE_QUEUE)
-        return key, command.integer("offset"), pop
+        return key, command.integer("offset"), pop_of(decode_receipt(command.text("extraInfo")))
 
 
 def _wish(command: Command, peer: Peer) -> Pop:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
@@ -22,16 +24,22 @@ from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.errors import ProtocolError, StoreUnwritableError
 from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_INVISIBLE_MS_MAX
+from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, PopReceipt
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.codes import ResponseCode
 
 
-class PopName(NamedTuple):
+class PopName(msgspec.Struct, frozen=True, gc=False):
     """Which pop brought a message."""
 
     popped_ms: int
     broker_name: str
     is_ordered: bool
+
+
+def pop_of(receipt: PopReceipt) -> PopName:
+    """The pop that a receipt names."""
+    return PopName(receipt.popped_ms, receipt.broker_name, receipt.revive_queue == ORDER_REVIVE_QUEUE)
 
 
 class PoppedMessage(NamedTuple):
@@ -83,49 +91,26 @@ class PopSettling:
     def acknowledge(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         """The message is done with, or was before. False: it is in flight by another pop, or at another broker, and was not settled.
 
-        Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop.
+        Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop. 1 us for a message in flight: nothing is
+        asked of its queue then.
         """
+        if not pop.is_ordered and pop.broker_name == self._name:
+            queue = self._progress.find(key)
+            if queue is not None and queue.settle(offset, pop.popped_ms):
+                self._progress.settled(key)
+                return True
         if not self._lies_in_queue(key, offset):
             raise _no_message(key, offset)
-        is_settled = self._settle(key, offset, pop)
-        self._progress.finish(key)
-        return is_settled
+        return self._was_settled(key, offset, pop)
 
     def acknowledge_all(self, key: PopQueue, offsets: Iterable[int], pop: PopName) -> None:
         """As `acknowledge`, of several messages of one queue; what is not there is passed over. Raises `Refusal`."""
         config = self._topics.get(key.topic)
         if config is None or not 0 <= key.queue_id < config.read_queue_nums:
             return
-        try:
-            for offset in offsets:
-                if self._lies_in_queue(key, offset):
-                    self._settle(key, offset, pop)
-        finally:
-            self._progress.finish(key)
-
-    def acknowledge_each(self, messages: Iterable[PoppedMessage]) -> list[bool | Refusal]:
-        """As `acknowledge`, of each by itself, in any queues: a refusal stands where it would be raised, for a queue that is not there too.
-
-        3 us for each of several in a queue, whose offset is committed once.
-        """
-        queues: dict[PopQueue, range | Refusal] = {}
-        results: list[bool | Refusal] = []
-        for key, offset, pop in messages:
-            offsets = queues.get(key)
-            if offsets is None:
-                offsets = queues[key] = self._offsets_in(key)
-            if isinstance(offsets, Refusal):
-                results.append(offsets)
-            elif offset not in offsets:
-                results.append(_no_message(key, offset))
-            else:
-                try:
-                    results.append(self._settle(key, offset, pop))
-                except Refusal as refusal:
-                    results.append(refusal)
-        for key in queues:
-            self._progress.finish(key)
-        return results
+        for offset in offsets:
+            if self._lies_in_queue(key, offset):
+                self.acknowledge(key, offset, pop)
 
     def is_in_flight(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         """Whether this pop brought the message, and it is not settled and has not come back."""
@@ -159,17 +144,15 @@ class PopSettling:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _settle(self, key: PopQueue, offset: int, pop: PopName) -> bool:
-        """The queue is to be finished afterwards. Raises Refusal for a message that an ordered pop did not bring."""
+    def _was_settled(self, key: PopQueue, offset: int, pop: PopName) -> bool:
+        """As `acknowledge`, of a message that is not in flight by this pop, unless it is an ordered one."""
         if pop.broker_name != self._name:
             return False
         if pop.is_ordered:
             self._settle_in_order(key, offset, pop)
             return True
         queue = self._progress.find(key)
-        if queue is None:
-            return True
-        return queue.settle(offset, pop.popped_ms) or queue.find(offset) is None
+        return queue is None or queue.find(offset) is None
 
     def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> None:
         try:
@@ -210,15 +193,6 @@ class PopSettling:
         except StoreUnwritableError as error:
             raise self._core.unwritable() from error
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
-
-    def _offsets_in(self, key: PopQueue) -> range | Refusal:
-        """The offsets of a queue as RocketMQ sees them: its end is one."""
-        topic, group, queue_id = key
-        try:
-            self.queue_of(topic, group, queue_id)
-        except Refusal as refusal:
-            return refusal
-        return range(self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id) + 1)
 
     def _lies_in_queue(self, key: PopQueue, offset: int) -> bool:
         """As RocketMQ sees it: the end of the queue is in it."""

@@ -366,7 +366,7 @@ def queue_offsets(parts: Sequence[Buffer]) -> Iterator[int]:
 def _under_first_name(data: memoryview, topic: str, receipt: PopReceipt) -> bytes:
     """A record of a retry topic as its consumer sees it: of its first topic, with its receipt."""
     record = decode_record(data)
-    text = receipt._replace(queue_offset=record.queue_offset).encode()
+    text = msgspec.structs.replace(receipt, queue_offset=record.queue_offset).encode()
     properties = record.properties
     if properties and properties[-1] != 2:
         properties += b"\x02"

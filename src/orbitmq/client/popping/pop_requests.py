@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumeFrom
 from orbitmq.client.popping.pop_options import PopOptions
@@ -114,7 +116,8 @@ def change_fields(group: str, topic: str, receipt: PopReceipt, invisible_ms: int
 
 def changed_receipt(receipt: PopReceipt, answer: Command) -> PopReceipt:
     """The receipt that holds from now on: of a pop of this message alone. Raises ProtocolError."""
-    return receipt._replace(
+    return msgspec.structs.replace(
+        receipt,
         start_offset=receipt.queue_offset,
         popped_ms=answer.integer("popTime"),
         invisible_ms=answer.integer("invisibleTime"),
@@ -126,7 +129,7 @@ def acknowledgements(group: str, topic: str, broker_name: str, receipts: Iterabl
     """One body for all of them, those of one pop and queue as one bit set."""
     pops: dict[PopReceipt, int] = {}
     for receipt in receipts:
-        pop = receipt._replace(queue_offset=0)
+        pop = msgspec.structs.replace(receipt, queue_offset=0)
         pops[pop] = pops.get(pop, 0) | 1 << (receipt.queue_offset - receipt.start_offset)
     entries = [
         BatchAckEntry(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from orbitmq.limits.grpc import CONSUMER_GROUP_CHARS_MAX, TOPIC_NAMES_KEPT_MAX
+from orbitmq.limits.grpc import CONSUMER_GROUP_CHARS_MAX, NAMES_KEPT_MAX
 from orbitmq.limits.wire import TOPIC_BYTES_MAX
 from orbitmq.protocol.grpc.messages import Code, Resource
 from orbitmq.protocol.grpc.status import RpcError
@@ -38,7 +38,7 @@ def topic_of(resource: Resource) -> str:
     return name
 
 
-@lru_cache(TOPIC_NAMES_KEPT_MAX)
+@lru_cache(NAMES_KEPT_MAX)
 def _topic_problem(name: str) -> str | None:
     return topic_name_problem(name) or (f"topic {name!r} belongs to the broker" if is_system_topic(name) else None)
 
@@ -46,14 +46,21 @@ def _topic_problem(name: str) -> str | None:
 def group_of(resource: Resource) -> str:
     """The name of a consumer group. Raises RpcError (ILLEGAL_CONSUMER_GROUP)."""
     name = resource.name
-    problem = group_name_problem(name)
-    if problem is None and len(name) > CONSUMER_GROUP_CHARS_MAX:
-        problem = f"the group name has {len(name)} characters, at most {CONSUMER_GROUP_CHARS_MAX} are allowed"
-    if problem is None and name.startswith(SYSTEM_GROUP_PREFIX):
-        problem = f"group {name!r} belongs to the broker"
+    if len(name) > CONSUMER_GROUP_CHARS_MAX:
+        raise RpcError(
+            Code.ILLEGAL_CONSUMER_GROUP,
+            f"the group name has {len(name)} characters, at most {CONSUMER_GROUP_CHARS_MAX} are allowed",
+        )
+    problem = _group_problem(name)
     if problem is not None:
         raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, problem)
     return name
+
+
+@lru_cache(NAMES_KEPT_MAX)
+def _group_problem(name: str) -> str | None:
+    is_ours = name.startswith(SYSTEM_GROUP_PREFIX)
+    return group_name_problem(name) or (f"group {name!r} belongs to the broker" if is_ours else None)
 
 
 def put_name(resource: Resource, stored: str) -> None:

@@ -9,6 +9,7 @@ from tests.worlds.grpc_consumers import GrpcConsumer
 from orbitmq.broker.pop.in_flight import QueueInFlight
 from orbitmq.limits.grpc import ACK_ENTRIES_MAX
 from orbitmq.protocol.grpc.messages import (
+    AckMessageEntry,
     AckMessageRequest,
     AckMessageResponse,
     ChangeInvisibleDurationResponse,
@@ -97,6 +98,36 @@ def test_entries_that_differ_have_many_results_above_them(consumer: GrpcConsumer
     answer = consumer.ack(handle, "none")
     assert codes(answer) == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
     assert (answer.status.code, answer.status.message) == (Code.MULTIPLE_RESULTS, "MULTIPLE_RESULTS")
+
+
+def acknowledge(rig: FrontRig, consumer: GrpcConsumer, handle: str) -> None:
+    """Without an end of the turn."""
+    request = AckMessageRequest(
+        topic=Resource(name="T"), group=Resource(name="g"), entries=[AckMessageEntry(receipt_handle=handle)]
+    )
+    rig.front.message(consumer.caller.begin(Rpc.ACK_MESSAGE), request.SerializeToString())
+
+
+def test_the_offset_of_a_group_follows_its_acknowledgements_when_the_turn_ends(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str
+) -> None:
+    rig.sent_ok("T", b"b")
+    commits: list[int] = []
+    commit = rig.broker.offsets.commit
+    rig.broker.offsets.commit = lambda *what: commits.append(what[-1]) or commit(*what)  # type: ignore[method-assign, func-returns-value]
+    for each in (handle, *consumer.found()):
+        acknowledge(rig, consumer, each)
+    assert (in_flight(rig), commits) == (0, [])
+    rig.broker.end_turn()
+    assert (rig.broker.offsets.query("g", "T", 0), commits) == (2, [2])
+
+
+def test_what_was_acknowledged_in_the_last_turn_of_a_broker_is_committed(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str
+) -> None:
+    acknowledge(rig, consumer, handle)
+    rig.broker.close()
+    assert rig.broker.offsets.query("g", "T", 0) == 1
 
 
 @pytest.mark.parametrize(
