@@ -71,7 +71,18 @@ that RocketMQ's own servers answer "not supported".
 | ---: | --- | --- | --- | --- |
 """
 
-PUBLIC_PARTS: Final = ("client", "protocol", "server", "store", "broker", "nameserver", "timing", "telemetry", "cli")
+PUBLIC_PARTS: Final = (
+    "client",
+    "protocol",
+    "server",
+    "store",
+    "broker",
+    "nameserver",
+    "replication",
+    "timing",
+    "telemetry",
+    "cli",
+)
 
 
 class Raised(NamedTuple):
@@ -86,8 +97,8 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "access", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver", "server", "grpc",
-    "plain_access", "client", "cli", "columns", "spark", "testing",
+    "wire", "access", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver",
+    "replication", "server", "grpc", "plain_access", "client", "cli", "columns", "spark", "testing",
 )  # fmt: skip
 
 

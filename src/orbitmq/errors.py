@@ -57,6 +57,10 @@ class HeaderListTooLarge(ProtocolError):
     """A list of HTTP/2 header fields is larger than allowed; only what it belongs to is refused."""
 
 
+class ReplicationFrameError(ProtocolError):
+    """What a master or a slave sent is no frame of replication; its connection cannot be used any longer."""
+
+
 class RecordError(ProtocolError):
     """Bytes are not a message record, or a field of a message does not fit its place in one."""
 

@@ -31,6 +31,7 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
         "server",
         "broker",
         "nameserver",
+        "replication",
         "timing",
         *(f"timing/{room}" for room in ("far", "index", "levels", "recurrence", "rocketmq", "timers")),
         "store",

@@ -1,0 +1,35 @@
+"""Where records end in bytes of the log: a master sends whole ones, so that a slave never ends inside one.
+
+A slave of RocketMQ appends each transfer as it is. When the connection is lost behind half a record, its log ends there, and nobody can
+tell such an end from one of another history. Only records that are larger than a transfer can be are cut.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from orbitmq.protocol.records import BLANK_BYTES_MIN
+
+_size_at = struct.Struct(">i").unpack_from
+_SIZE_BYTES = 4
+
+
+class WholeRecords(NamedTuple):
+    """`length` bytes of whole records stand first; behind them begins one of `next_size` bytes, 0 where that is not known."""
+
+    length: int
+    next_size: int
+
+
+def whole_records(data: bytes | memoryview) -> WholeRecords | None:
+    """Looks at `data`, which begins with a record or the filler of a file. None: what begins there is no record."""
+    at, end = 0, len(data)
+    while end - at >= _SIZE_BYTES:
+        size: int = _size_at(data, at)[0]
+        if size < BLANK_BYTES_MIN:
+            return None
+        if size > end - at:
+            return WholeRecords(at, size)
+        at += size
+    return WholeRecords(at, 0)
