@@ -32,6 +32,40 @@ LINK_RATE_BYTES_PER_S: Final = 100 * 1024 * 1024
 LINK_UNAPPENDED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes that a slave received and has not appended. Beyond it the socket is not read until the disk has taken some."""
 
+# --- who counts ----------------------------------------------------------------------------------------------------
+COPY_TIMEOUT_MS: Final = 3_000
+"""Time in which a copy has what was written (`slaveTimeout`), or counts no longer; RocketMQ's value."""
+
+COPY_BEHIND_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A copy farther behind than this does not count (`haSlaveFallbehindMax`, `haMaxGapNotInSync`); RocketMQ's value."""
+
+COPY_LEVEL_MS: Final = 200
+"""A copy joins the count when it has what was written so long ago. From then on nothing is confirmed before it has it: so long, at most,
+confirming stands still."""
+
+LOG_AGE_STEP_MS: Final = 50
+"""How finely it is remembered when the log ended where: a copy leaves the count at most so much too late."""
+
+COPIES_MAX: Final = 16
+"""Slaves of one master at a time; each is sent the whole log. A further one loses its connection."""
+
 # --- tickets -------------------------------------------------------------------------------------------------------
 TICKET_BYTES: Final = 32
 """Secret of a ticket: not to be guessed."""
+
+TICKET_MS: Final = 30_000
+"""Time from the issue of a ticket to its use: a slave connects with its next step, over TLS and a slow network."""
+
+TICKETS_MAX: Final = 64
+"""Tickets that wait to be used. Beyond it a slave is refused until others have been used or their time is over."""
+
+SLAVE_NAME_CHARS_MAX: Final = 128
+"""Names in a request for a ticket: of the group and of the store. Broker names are not longer either."""
+
+# --- epochs --------------------------------------------------------------------------------------------------------
+EPOCH_MARKS_MAX: Final = 1_000
+"""Epochs that are remembered, as many as a handshake of RocketMQ carries. The oldest goes when one more begins: where the log of another
+agrees only before that, it is made anew."""
+
+EPOCH_TEXT_BYTES_MAX: Final = 64 * 1024
+"""A text of epochs: a thousand lines of two numbers. A longer one is none."""
