@@ -82,7 +82,7 @@ generate: $(STAMP) ## Write the synchronous client and the reference pages from 
 	@for script in $(GENERATORS); do $(BIN)/python scripts/$$script.py || exit 1; done
 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
-	@for parser in frames fastjson records properties filters pops extended policies plain_access closed_door hpack http2 grpc_messages grpc_calls; do \
+	@for parser in frames fastjson records properties filters pops extended policies plain_access closed_door hpack http2 grpc_messages grpc_calls replication; do \
 	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
 	@for of in first_bytes tls_records; do $(BIN)/python tests/fuzz/fuzz_$$of.py --count $(FUZZ_COUNT) || exit 1; done
 
@@ -108,8 +108,8 @@ timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and
 pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-lives-campaign: $(STAMP) ## Many lives of transactions, popped messages and sends, with crashes and power cuts (SEEDS=..., SEED=the first)
-	@for of in transactions pop receives sends; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
+lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends and copies, with crashes and power cuts (SEEDS=..., SEED=the first)
+	@for of in transactions pop receives sends replicas; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

@@ -58,11 +58,11 @@ EXPLORERS: Final = (
             f"lives-{of}",
             ("-m", "tests.property.lives_campaign", "--of", of, "--lives", "10", "--length", "5", "--seed", SEED),
         )
-        for of in ("pop", "receives", "sends", "transactions")
+        for of in ("pop", "receives", "replicas", "sends", "transactions")
     ),
     *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended", "plain_access")),
     *(_fuzzer(parser) for parser in ("first_bytes", "tls_records", "policies", "closed_door", "hpack", "http2", "grpc_messages")),
-    _fuzzer("grpc_calls"),
+    *(_fuzzer(parser) for parser in ("grpc_calls", "replication")),
     Explorer(
         "properties",
         ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/property", "-k", "not planted", f"--hypothesis-seed={SEED}"),

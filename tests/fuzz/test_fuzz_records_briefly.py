@@ -25,6 +25,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_hpack.py",
         "fuzz_http2.py",
         "fuzz_grpc_messages.py",
+        "fuzz_replication.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:
@@ -53,6 +54,21 @@ def planted(text, at, field, highest):
     low, high = sound(text, at, field, highest)
     return low - 1, high
 addresses._range = planted
+""",
+    "a slave takes a transfer for another place": """
+import fuzz_replication as fuzzer
+from orbitmq.replication.classic.closing import LinkEnd
+from orbitmq.replication.classic.slave_link import SlaveLink
+sound = SlaveLink.failed
+def planted(link, why, *rest):
+    if why is not LinkEnd.MISMATCH:
+        sound(link, why, *rest)
+SlaveLink.failed = planted
+""",
+    "a text of epochs has no sum": """
+import fuzz_replication as fuzzer
+from orbitmq.replication import epoch_marks
+epoch_marks.body_crc = len
 """,
     "a record's properties may reach beyond its end": """
 import fuzz_records as fuzzer

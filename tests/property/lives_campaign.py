@@ -1,4 +1,4 @@
-"""Many lives of transactions, of popped messages, over remoting alone or over gRPC too, or of sends over gRPC, with figures:
+"""Many lives of transactions, of popped messages, over remoting alone or over gRPC too, of sends over gRPC, or of copies, with figures:
 `python -m tests.property.lives_campaign --of pop --lives 1000`.
 
 Exit code 0 when both accounts agreed in every life, 1 otherwise; each broken seed is printed and can be repeated with
@@ -12,11 +12,12 @@ import sys
 import time
 
 from tests.crash import test_grpc_sends
-from tests.property import test_pop_life, test_receive_life, test_transactions_life
+from tests.property import replica_life, test_pop_life, test_receive_life, test_transactions_life
 
 LIVES = {
     "pop": test_pop_life.run,
     "receives": test_receive_life.live,
+    "replicas": replica_life.run,
     "sends": test_grpc_sends.run,
     "transactions": test_transactions_life.run,
 }
