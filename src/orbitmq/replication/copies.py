@@ -13,7 +13,9 @@ Rules of this file
 5. It joins again when it keeps up: it has what was written a moment ago. From then on it holds confirming back, and it counts when it has
    all that is confirmed. Without the first, a copy that is a moment behind would never be level with a log that is written to all the
    time; without the second, what is confirmed would not be on a copy that counts.
-6. Here the log, its confirmed end and reports are inputs, and so is monotonic time. What confirms is not here.
+6. Where more copies count than the rule needs, one of them may lack what others have, for as long as it is not late: who becomes master
+   is chosen by position, among those that count.
+7. Here the log, its confirmed end and reports are inputs, and so is monotonic time. What confirms is not here.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Copy(msgspec.Struct, eq=False):
     position: int
     state: CopyState
     fell_back: str = ""
-    """Why it counts no longer; empty for one that has not counted yet on this connection."""
+    """Why it counts no longer; empty while it does, and for one that has not counted yet on this connection."""
 
 
 class CopyLag(NamedTuple):
@@ -180,22 +182,30 @@ class Copies:
 
     def _look(self, copy: Copy, now_ns: int) -> None:
         behind_bytes = self._ages.end - copy.position
-        is_far = behind_bytes > 0 and behind_bytes >= self.rule.behind_bytes_max
-        is_last = self._last.get(copy.counts_as) is copy
         if copy.state in HOLDING:
-            if not is_last:
-                copy.fell_back = "another connection came from its address"
+            copy.fell_back = self._why_not(copy, behind_bytes, now_ns)
+            if copy.fell_back:
                 self._step(copy, CopyEvent.FALLS_BACK)
-            elif is_far:
-                copy.fell_back = f"it is {behind_bytes} bytes behind"
-                self._step(copy, CopyEvent.FALLS_BACK)
-            elif copy.position < self._ages.end_at(now_ns - self._timeout_ms * NS_PER_MS):
-                copy.fell_back = f"it did not have within {self._timeout_ms} ms what was written"
-                self._step(copy, CopyEvent.FALLS_BACK)
-        elif is_last and not is_far and copy.position >= self._ages.end_at(now_ns - COPY_LEVEL_MS * NS_PER_MS):
+        elif (
+            self._last[copy.counts_as] is copy
+            and (behind_bytes <= 0 or behind_bytes < self.rule.behind_bytes_max)
+            and copy.position >= self._ages.end_at(now_ns - COPY_LEVEL_MS * NS_PER_MS)
+        ):
             self._step(copy, CopyEvent.KEEPS_UP)
-        if copy.position >= self._confirmed_end:
+        if copy.state is CopyState.JOINING and copy.position >= self._confirmed_end:
             self._step(copy, CopyEvent.LEVEL)
+
+    def _why_not(self, copy: Copy, behind_bytes: int, now_ns: int) -> str:
+        """Why a copy that holds may do so no longer; empty where it may."""
+        if self._last[copy.counts_as] is not copy:
+            return "another connection came from its address"
+        if behind_bytes <= 0:
+            return ""
+        if behind_bytes >= self.rule.behind_bytes_max:
+            return f"it is {behind_bytes} bytes behind"
+        if copy.position < self._ages.end_at(now_ns - self._timeout_ms * NS_PER_MS):
+            return f"it did not have within {self._timeout_ms} ms what was written"
+        return ""
 
     def _step(self, copy: Copy, event: CopyEvent) -> None:
         """Leads to the next state; an event without a row changes nothing."""
