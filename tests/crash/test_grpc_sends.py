@@ -53,6 +53,7 @@ from orbitmq.store.opening import level_due_time, open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.timers import Timers, TimerSettings
 
@@ -98,7 +99,7 @@ class LivingRig(WithFront, TransactionRig, PopRig):
             random_below=lambda bound: self.chosen_queue % bound,
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
-        derived.attach(self.store)
+        Appenders(self.store, self.clock, self.broker.rooms.appenders).attach()
         topic = TopicConfig(topic_name="M", read_queue_nums=QUEUES, write_queue_nums=QUEUES)
         self.broker.topics.put(topic, {f"+{MESSAGE_TYPE}": "MIXED"})
         self.open_front()

@@ -40,9 +40,9 @@ LEVELS = "1s 2h"
 def kept(root: Path, files: RecordingFiles, clock: ManualClock, flush: FlushDiskType) -> LittleStore:
     """A store that is looked after."""
     little = LittleStore(root, files=files, clock=clock, levels=LEVELS, flush_disk_type=flush)
-    Housekeeping(
-        little.store, root, files, clock, rewriter=Rewriting(little.store, clock, [little.release, little.timers])
-    ).request()
+    rewriting = Rewriting(clock, [little.release, little.timers])
+    rewriting.attach(little.store)
+    Housekeeping(little.store, root, files, clock, rewriter=rewriting).request()
     return little
 
 

@@ -129,7 +129,8 @@ class Life:
         self.little = little = LittleStore(self.root, files=self.files, clock=self.clock, index=SHAPE)
         self.timers._ledger.shorten_from_bytes = 400
         self.account.cut(little.store.confirm_offset)
-        rewriting = Rewriting(little.store, self.clock, [self.timers, little.release])
+        rewriting = Rewriting(self.clock, [self.timers, little.release])
+        rewriting.attach(little.store)
         self.housekeeping = Housekeeping(
             little.store,
             self.root,

@@ -42,6 +42,7 @@ from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.timers import Timers, TimerSettings
 
@@ -87,7 +88,7 @@ class LivingRig(PopRig):
             random_below=lambda bound: self.chosen_queue % bound,
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
-        derived.attach(self.store)
+        Appenders(self.store, self.clock, self.broker.rooms.appenders).attach()
 
     def close(self) -> None:
         self.broker.close()

@@ -63,6 +63,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.rewriting import Rewriting
 
 LATER_MS = 4_000_000_000_000
@@ -102,9 +103,9 @@ class LivingRig(WithFront, TransactionRig):
             memory_bytes=1 << 30,
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
-        derived.attach(self.store)
+        rewriting = Rewriting(self.clock, derived.owners())
+        Appenders(self.store, self.clock, [*self.broker.rooms.appenders, rewriting]).attach()
         self.open_front()
-        rewriting = Rewriting(self.store, self.clock, derived.owners())
         self.housekeeping = Housekeeping(self.store, self.root, self.files, self.clock, rewriter=rewriting)
 
     def die(self) -> None:

@@ -26,6 +26,8 @@ from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.transactions.check_times import CheckRules
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode
@@ -36,6 +38,7 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.far.tier import Tier
@@ -43,6 +46,7 @@ from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.timers import Timers, TimerSettings
@@ -63,6 +67,8 @@ class Shape(NamedTuple):
     index: IndexShape = IndexShape(capacity=12, carried=2, small=4)
     cleans: bool = False
     """Whether old commit log files go."""
+    has_all: bool = False
+    """Whether it has recurring messages and transactions as well."""
 
 
 class CountedIds:
@@ -96,7 +102,16 @@ class Disk:
 class TimerBroker:
     """One process of the broker."""
 
-    def __init__(self, root: Path, files: RecordingFiles, clock: ManualClock, shape: Shape, tier: Tier | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        files: RecordingFiles,
+        clock: ManualClock,
+        shape: Shape,
+        tier: Tier | None,
+        *,
+        appends: bool = True,
+    ) -> None:
         self.clock, self.files, self.shape = clock, files, shape
         self.worker, self.far_worker, self.table_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
         config = root / "config"
@@ -128,6 +143,10 @@ class TimerBroker:
             timers=self.timers,
             far=self.far,
         )
+        if shape.has_all:
+            offsets = ConfigFile(files, config / "consumerOffset.json")
+            self.derived.recurrences = Recurrences(clock)
+            self.derived.transactions = Transactions(offsets, history.due_time, CheckRules())
         self.store: MessageStore = open_store(
             root,
             msgspec.structs.replace(
@@ -141,13 +160,15 @@ class TimerBroker:
             worker=self.worker,
         )
         history.keep()
-        self.rewriting = Rewriting(self.store, clock, self.derived.owners())
+        self.rewriting = Rewriting(clock, self.derived.owners())
         self.housekeeping: Housekeeping | None = None
         if shape.cleans:
             self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         with mock.patch("orbitmq.broker.admission.UniqueIds", CountedIds):
             self.broker = self._broker(root)
-        self.derived.attach(self.store)
+        self.appenders = Appenders(self.store, clock, [*self.broker.rooms.appenders, self.rewriting])
+        if appends:
+            self.appenders.attach()
 
     def _broker(self, root: Path) -> Broker:
         facilities = Facilities(
@@ -185,14 +206,16 @@ class TimerBroker:
         except Refusal as refusal:
             return Command(refusal.code, remark=refusal.remark), peer
 
-    def send(self, topic: str, queue_id: int, body: bytes, values: dict[str, str]) -> tuple[Command | None, ListPeer]:
+    def send(
+        self, topic: str, queue_id: int, body: bytes, values: dict[str, str], sys_flag: int = 0
+    ) -> tuple[Command | None, ListPeer]:
         fields: dict[str, Any] = {
             "producerGroup": "pg",
             "topic": topic,
             "defaultTopic": "TBW102",
             "defaultTopicQueueNums": 4,
             "queueId": queue_id,
-            "sysFlag": 0,
+            "sysFlag": sys_flag,
             "bornTimestamp": self.clock.now_ms() - 5,
             "flag": 0,
             "properties": encode_properties(values).decode(),

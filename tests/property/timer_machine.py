@@ -276,12 +276,12 @@ class Machine:
 
     def let_go(self) -> None:
         """What is due may not leave for a while, as where another broker has become the leader."""
-        derived, store = self.broker.derived, self.broker.store
-        derived.detach()
+        appenders = self.broker.appenders
+        appenders.detach()
         for _ in range(self.rng.randrange(3)):
             self.clock.advance(self.rng.choice((1, 900, 5_000)))
             self.nudge()
-        derived.attach(store)
+        appenders.attach()
 
     def nudge(self) -> None:
         self.turn()

@@ -57,6 +57,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
@@ -152,7 +153,7 @@ class Script:
             random_below=lambda bound: 0,
         )
         self.broker = make_broker(BrokerSettings(), self.store, self.clock, facilities, derived)
-        derived.attach(self.store)
+        Appenders(self.store, self.clock, self.broker.rooms.appenders).attach()
 
     def close(self) -> None:
         self.broker.close()

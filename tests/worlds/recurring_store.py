@@ -77,7 +77,8 @@ class RecurringStore:
             derived=[self.recurrences],
             worker=self.worker,
         )
-        self.recurrences.attach(self.store, sender)
+        self.recurrences.sender = sender
+        self.recurrences.attach(self.store)
 
     def put(self, name: str, rule: Rule, *, topic: str = TOPIC, body: bytes = b"run") -> Change:
         change = self.recurrences.put(name, rule, RunMessage(topic, body), self.statuses.append)

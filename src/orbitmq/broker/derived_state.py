@@ -2,13 +2,14 @@
 
 Rules of this file
 1. A part learns what holds from `apply` alone, in recovery and while the broker runs, whoever appended the record.
-2. A part that appends (it delivers what is due, or writes records anew) is attached to the open store to do so; that changes nothing in
-   what it knows. It may be detached and attached again at any time.
+2. A part that appends (it delivers what is due, or writes records anew) is attached to the open store to do so (`timing.appending`); that
+   changes nothing in what it knows.
+3. What a part learnt before its record was applied (the key of a send, a recall, a decision) it keeps whatever the waiters of that record
+   hear, `UNKNOWN` included, until `apply` confirms it. `take_back(to)`, which a part has where it learns so, forgets what it learnt of
+   records at the log position `to` and behind it, when the log is cut there.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import msgspec
 
@@ -16,19 +17,13 @@ from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.store.opening import Recoverable
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import Appender
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.release import DueWork
 from orbitmq.timing.rewriting import PendingOwner
 from orbitmq.timing.timers.timers import Timers
-
-
-class Appending(Protocol):
-    """A part that appends to the store while it is attached."""
-
-    def attach(self, store: MessageStore) -> None: ...
-    def detach(self) -> None: ...
 
 
 class DerivedState(msgspec.Struct, kw_only=True):
@@ -57,18 +52,18 @@ class DerivedState(msgspec.Struct, kw_only=True):
         parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions)
         return [part for part in parts if part is not None]
 
-    def attach(self, store: MessageStore) -> None:
-        """Let everything append that is due. Recurring messages and transactions begin with their rooms."""
-        for part in self._appending():
-            part.attach(store)
+    def appenders(self) -> list[Appender]:
+        """What appends by itself, and is attached and detached with the others (`timing.appending`). Recurring messages need their room
+        first."""
+        parts = (self.levels, self.timers, self.far, self.recurrences)
+        return [part for part in parts if part is not None]
 
-    def detach(self) -> None:
-        """Let nothing append that is due, until `attach`."""
-        for part in self._appending():
-            part.detach()
-
-    def _appending(self) -> list[Appending]:
-        return [part for part in (self.levels, self.timers, self.far) if part is not None]
+    def begin(self, store: MessageStore) -> None:
+        """The store is open: work that appends nothing begins, at a broker that copies another's log as well."""
+        if self.timers is not None:
+            self.timers.index.attach(store)
+        if self.far is not None:
+            self.far.begin(store)
 
     def hand_over(self) -> None:
         """Leave the files of the timers as RocketMQ reads them; it goes on refusing the store while messages wait in the far tier, which it

@@ -33,6 +33,7 @@ from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.requests import TransactionProcessor
 from orbitmq.broker.unknown_callers import NoAccounts, NoUsers
+from orbitmq.timing.appending import Appender
 
 
 class BrokerRooms:
@@ -74,8 +75,12 @@ class BrokerRooms:
         self.transactions: Final = (
             None if derived.transactions is None else TransactionProcessor(core, self.admission, derived.transactions)
         )
+        checking: list[Appender] = []
         if self.transactions is not None:
             self.all.append(self.transactions)
+            checking = [self.transactions.checks, self.transactions.op_records]
+        self.appenders: Final[list[Appender]] = [*derived.appenders(), self.pops, *checking]
+        """All that append by themselves, in the order in which they begin."""
 
         def facts() -> Mapping[str, str]:
             told = [core.facts(), *(room.facts() for room in self.all)]

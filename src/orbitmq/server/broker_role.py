@@ -44,6 +44,7 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.reserve import Reserve, bytes_to_set_aside
 from orbitmq.store.worker import ThreadWorker
+from orbitmq.timing.appending import Appenders
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
@@ -126,7 +127,7 @@ class BrokerRole:
         process = self._process
         settings, files, clock = process.settings, self._reserve.files, process.clock
         own, root = settings.broker, settings.data
-        self.rewriting = Rewriting(self.store, clock, self.derived.owners())
+        self.rewriting = Rewriting(clock, self.derived.owners())
         self.housekeeping = Housekeeping(
             self.store,
             root,
@@ -143,6 +144,7 @@ class BrokerRole:
         )
         ip = self._take_address(settings)
         self.broker = make_broker(own, self.store, clock, self._facilities(ip), self.derived)
+        self.appenders = Appenders(self.store, clock, [*self.broker.rooms.appenders, self.rewriting])
         self.broker.rooms.pops.settling.overdue_below = lambda: self.housekeeping.overdue_below
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:
@@ -258,6 +260,9 @@ class BrokerRole:
         settings = self._process.settings
         reserved, self._reserved = self._reserved, None
         self._plain.watch(self._process.wakeups, self._worker)
+        self.release.report_future(self._longest_level_ms)
+        self.derived.begin(self.store)
+        self.appenders.attach()
         await self.listener.start(settings.host, self.port, reserved)
         self._listening = True
         if self._second_port_wanted:
@@ -267,8 +272,6 @@ class BrokerRole:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         await self.grpc.start()
         self.registrar.grpc_endpoint.text = self._grpc_endpoint()
-        self.release.report_future(self._longest_level_ms)
-        self.derived.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     def _grpc_endpoint(self) -> str:

@@ -71,8 +71,10 @@ class PendingOwner(Protocol):
 class Rewriting:
     """Moves the pending records of all owners out of the way of retention."""
 
-    def __init__(self, store: MessageStore, clock: Clock, owners: Sequence[PendingOwner]) -> None:
-        self._store = store
+    def __init__(self, clock: Clock, owners: Sequence[PendingOwner]) -> None:
+        self._store: MessageStore | None = None
+        self._attachment = 0
+        """How many times it was attached: what is read under an earlier one is not put again."""
         self._clock = clock
         self._owners = list(owners)
         self._below: int | None = None
@@ -81,13 +83,26 @@ class Rewriting:
         self._due_ms: dict[int, int] = {}
         """Log position -> due time of the records that are being put again."""
         self._release = Release("pending message", self._again)
-        store.deadlines.define(WAKEUP, self._move)
+
+    def attach(self, store: MessageStore) -> None:
+        """Put records again into `store` when retention asks for it (`Appender`)."""
+        if self._store is None:
+            self._store = store
+            self._attachment += 1
+            store.deadlines.define(WAKEUP, self._move)
+
+    def detach(self) -> None:
+        """Put nothing again any more: whoever asked is told so. The owners are detached as well, and know of nothing that is taken."""
+        if self._store is not None:
+            self._store.deadlines.disarm(WAKEUP)
+            self._store, self._moving = None, False
+            self._end(complete=False)
 
     # --- what retention asks (Rewriter) -----------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
-        return self._below is not None
+        return self._below is not None or self._store is None
 
     @property
     def rewritten_count(self) -> int:
@@ -106,20 +121,21 @@ class Rewriting:
         return sum(owner.bytes_below(position) for owner in self._owners)
 
     def rewrite_below(self, position: int, ended: Callable[[bool], None]) -> None:
-        if self._below is not None:
-            raise ValueError(f"pending records below {self._below} are being put again already")
+        if self.is_busy:
+            raise ValueError(f"pending records below {self._below} are being put again already, or none may be")
         self._below, self._ended = position, ended
         self._move()
 
     # --- one slice after the other ----------------------------------------------------------------------------------
 
     def _move(self) -> None:
-        if self._below is None or self._moving:
+        store = self._store
+        if store is None or self._below is None or self._moving:
             return
-        if self._store.is_over:
+        if store.is_over:
             self._end(complete=False)
             return
-        if not self._store.writes_accepted:
+        if not store.writes_accepted:
             self._continue(RETRY_MS)
             return
         try:
@@ -128,7 +144,7 @@ class Rewriting:
                     count = count_in_turn(one.size for one in taken)
                     if count < len(taken):
                         owner.put_back([one.physical_offset for one in taken[count:]])
-                    self._read(owner, taken[:count])
+                    self._read(store, owner, taken[:count])
                     return
             lowest = self.lowest_pending()
         except OSError as error:
@@ -138,7 +154,8 @@ class Rewriting:
         self._end(complete=lowest is None or lowest >= self._below)
 
     def _continue(self, pause_ms: int) -> None:
-        self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + pause_ms * NS_PER_MS)
+        if self._store is not None:
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + pause_ms * NS_PER_MS)
 
     def _end(self, *, complete: bool) -> None:
         ended = self._ended
@@ -146,10 +163,13 @@ class Rewriting:
         if ended is not None:
             ended(complete)
 
-    def _read(self, owner: PendingOwner, taken: list[Taken]) -> None:
+    def _read(self, store: MessageStore, owner: PendingOwner, taken: list[Taken]) -> None:
         self._moving = True
+        attachment = self._attachment
 
         def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
+            if self._store is None or attachment != self._attachment:
+                return
             if isinstance(found, BaseException):
                 logger.error("pending messages could not be read to put them again, trying again: %s", found)
                 self._moving = False
@@ -158,11 +178,13 @@ class Rewriting:
             else:
                 if unread := left_out([one.physical_offset for one in taken], found):
                     owner.put_back(unread)
-                self._append(owner, taken, found)
+                self._append(store, owner, taken, found)
 
-        read_cold(self._store, [(one.physical_offset, one.size) for one in taken], done)
+        read_cold(store, [(one.physical_offset, one.size) for one in taken], done)
 
-    def _append(self, owner: PendingOwner, taken: list[Taken], found: Sequence[tuple[int, bytes | None]]) -> None:
+    def _append(
+        self, store: MessageStore, owner: PendingOwner, taken: list[Taken], found: Sequence[tuple[int, bytes | None]]
+    ) -> None:
         self._due_ms = {one.physical_offset: one.due_ms for one in taken}
 
         def untake(positions: Sequence[int]) -> None:
@@ -171,8 +193,8 @@ class Rewriting:
 
         self._moving = False
         self._continue(PAUSE_MS)
-        self._release.put(self._store, found, lambda: None, untake)
-        self._store.commit()
+        self._release.put(store, found, lambda: None, untake)
+        store.commit()
 
     def _again(self, data: memoryview | bytes) -> NewMessage:
         record = decode_record(data)

@@ -29,6 +29,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.appending import Appenders
 
 NOW_MS = 1_700_000_000_000
 STORE_HOST = pack_host("10.0.0.1", 10_911)
@@ -137,6 +138,11 @@ class Rig:
         )
         derived = DerivedState(idempotence=self.idempotence, **self.more_parts())
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
+        parts = [
+            part for part in self.broker.rooms.appenders if hasattr(part, "attach")
+        ]  # what stands in appends nothing
+        self.appenders = Appenders(self.store, self.clock, parts)
+        self.appenders.attach()
 
     def more_derived(self) -> list[Any]:
         """What else the store derives; for rigs that serve more."""

@@ -57,7 +57,8 @@ class Kept:
     def __init__(self, little: LittleStore) -> None:
         self.little = little
         self.store = little.store
-        self.rewriting = Rewriting(little.store, little.clock, [little.release, little.timers])
+        self.rewriting = Rewriting(little.clock, [little.release, little.timers])
+        self.rewriting.attach(little.store)
         self.housekeeping = Housekeeping(little.store, little.root, little.files, little.clock, rewriter=self.rewriting)
 
     @property

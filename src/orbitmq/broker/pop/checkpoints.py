@@ -5,7 +5,7 @@ a timer message for RocketMQ's revive topic. When that is durable, its messages 
 who starts next, orbitmq or RocketMQ, finds them in the checkpoint. What is settled of them from then on is said in acknowledgements.
 
 Rules of this file
-1. A checkpoint counts when the log is synced behind it, whatever the flush mode.
+1. A checkpoint counts when the log is synced and confirmed behind it, whatever the flush mode.
 2. A covered message is renewed by a checkpoint of the new pop and an acknowledgement of the old one, in this order. It is covered by
    one of them wherever the log is cut off.
 3. What is settled while its checkpoint is on the way to the disk is acknowledged when that has arrived.
@@ -133,6 +133,13 @@ class PopCheckpoints:
             self._store_pop(self._unstored.popleft())
         self._figures.storing_ms.observe((self._clock.monotonic_ns() - began_ns) // NS_PER_MS)
 
+    def forget_all(self) -> None:
+        """Store nothing of what was in flight until now."""
+        self._unstored.clear()
+        self._written.clear()
+        self._dropped.clear()
+        self._deadlines.disarm(CHECKPOINTS)
+
     @property
     def unstored_count(self) -> int:
         """Pops without a checkpoint."""
@@ -168,13 +175,16 @@ class PopCheckpoints:
         except (StoreUnwritableError, RecordError) as error:
             self._was_refused(pop, error)
             return
-        self._store.wait_durable(end, True, partial(self._was_written, pop, _Written(end, pop.key, checkpoint)))
+        written, forgotten_count = _Written(end, pop.key, checkpoint), self._in_flight.forgotten_count
+        self._store.wait_durable(end, True, partial(self._was_written, pop, written, forgotten_count))
 
     def _time_of(self, popped: Popped) -> int:
         """When a message reappears; now, while it is being stored again."""
         return self._clock.now_ms() if popped.due_ms == LEAVING else popped.due_ms
 
-    def _was_written(self, pop: _Unstored, written: _Written, status: PutStatus) -> None:
+    def _was_written(self, pop: _Unstored, written: _Written, forgotten_count: int, status: PutStatus) -> None:
+        if forgotten_count != self._in_flight.forgotten_count:
+            return
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             self._was_refused(pop, status.name)
         else:
@@ -192,7 +202,7 @@ class PopCheckpoints:
         self._unstored.append(pop._replace(since_ns=now_ns))
 
     def _is_durable(self, written: _Written) -> bool:
-        return written.end_offset <= self._store.log.synced_end
+        return written.end_offset <= min(self._store.log.synced_end, self._store.confirm_offset)
 
     def _trust_durable(self, limit: int) -> None:
         for _ in range(min(limit, len(self._written))):

@@ -107,6 +107,8 @@ class InFlight:
         """Those with messages in flight, or opened in this turn."""
         self.message_count = 0
         self.chunk_count = 0
+        self.forgotten_count = 0
+        """How often everything was forgotten at once: what is read from the disk meanwhile is nobody's."""
         self.popped: Callable[[PopQueue, int, int, int, int], None] = _nobody
         """Told of each pop, and of what is renewed: the queue, the range of offsets, pop time and where the pop began."""
         self.covered_settled: Callable[[PopQueue, Popped], None] = _nobody
@@ -129,6 +131,13 @@ class InFlight:
         queue = self.queues.pop(key, None)
         if queue is not None:
             queue.clear()
+
+    def forget_all(self) -> None:
+        """Forget everything, without a word: the log says what is covered, and the committed offsets say the rest."""
+        self.queues.clear()
+        self._alarms.clear()
+        self.message_count = self.chunk_count = 0
+        self.forgotten_count += 1
 
     def close_if_empty(self, key: PopQueue) -> None:
         """Forget a queue of which nothing is in flight: the committed offset says all of it."""

@@ -47,6 +47,8 @@ from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.timers.timers import Timers
 from orbitmq.units import NS_PER_MS
 
@@ -70,7 +72,9 @@ class Pops(Room):
     """All pops of a broker. It answers no requests itself; it joins the broker as a room for everything else."""
 
     def __init__(self, core: BrokerCore, admission: Admission, timers: Timers | None) -> None:
-        """Puts back what was in flight before. Without `timers` nothing of it is stored. Raises OSError."""
+        """Messages are popped from `attach` on. Without `timers` nothing of what is in flight is stored."""
+        self._core = core
+        self._timers = timers
         self.in_flight: Final = InFlight()
         self.figures: Final = PopFigures()
         self._settings = core.settings
@@ -91,17 +95,39 @@ class Pops(Room):
         self.revive_topic: ReviveTopic | None = None
         if timers is not None:
             self.checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish, self.figures)
-            self.revive_topic = ReviveTopic(core, self._progress, timers, self.figures, self.checkpoints.drop)
-            self.revive_topic.take_up()
-            StoredAgain(core, self._progress).settle()
-            for key in list(self.in_flight.queues):
-                self._progress.finish(key)
         self.settling: Final = PopSettling(core, self._progress, self.checkpoints, self._wake)
         self._waiters: PopWaiters[Pop] = PopWaiters(self._run_again)
         self._questions: PopWaiters[PopQuestion] = PopWaiters(self._ask_again)
         self._stops = False
         core.deadlines.define(HELD, self._check_held)
         core.deadlines.define(FREED, self._wake_freed)
+
+    # --- who may pop (Appender) ---------------------------------------------------------------------------------------
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to give messages out, and to store again what comes back, as the log says of pops before. Raises OSError."""
+        if self._progress.is_open:
+            return
+        if self.checkpoints is not None and self._timers is not None:
+            self.revive_topic = ReviveTopic(
+                self._core, self._progress, self._timers, self.figures, self.checkpoints.drop
+            )
+            self.revive_topic.take_up()
+            StoredAgain(self._core, self._progress).settle()
+            for key in list(self.in_flight.queues):
+                self._progress.finish(key)
+        self._progress.is_open = True
+
+    def detach(self) -> None:
+        """Give nothing out any more, end what waits, and forget what is in flight: whoever is attached next finds in the log what is
+        covered, and pops the rest anew."""
+        self._progress.is_open = False
+        self._progress.forget_all()
+        self._returns.forget_all()
+        if self.checkpoints is not None:
+            self.checkpoints.forget_all()
+        self._waiters.polls.release_all()
+        self._questions.polls.release_all()
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
 
@@ -115,6 +141,8 @@ class Pops(Room):
     def arm(self, now_ns: int) -> None:
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
+        if not self._progress.is_open:
+            return
         self._returns.arm()
         if self.checkpoints is not None and self.revive_topic is not None:
             self.checkpoints.arm()
@@ -142,7 +170,7 @@ class Pops(Room):
         self._progress.turn_ended()
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
-        if self.checkpoints is not None:
+        if self.checkpoints is not None and self._progress.is_open:
             self.checkpoints.store_all()
 
     def lowest_needed(self) -> int | None:
@@ -192,6 +220,8 @@ class Pops(Room):
         `pop.told` hears the end once, at once or later. Raises `Refusal`.
         """
         self._check_broker()
+        if not self._progress.is_open:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED, {})
         if pop.max_count > POP_MESSAGES_MAX:
             raise _invalid(f"a pop takes at most {POP_MESSAGES_MAX} messages, not {pop.max_count}")
         if not self._settings.timer_wheel_enable:
@@ -227,7 +257,7 @@ class Pops(Room):
     def _run_again(self, pop: Pop) -> None:
         """A later run of a pop that waited. Raises nothing: whoever let it go has others to let go."""
         try:
-            if self._stops:
+            if self._stops or not self._progress.is_open:
                 self._miss(pop, PopTaken(self._clock.now_ms()), PopEnd.NOTHING)
             else:
                 self._take_or_wait(pop)
@@ -298,7 +328,7 @@ class Pops(Room):
         return PopEnd.FULL
 
     def _ask_again(self, question: PopQuestion) -> None:
-        question.told(not self._stops and self._has_message(question.pop))
+        question.told(not self._stops and self._progress.is_open and self._has_message(question.pop))
 
     def _has_message(self, pop: Pop) -> bool:
         return any(

@@ -35,6 +35,8 @@ class PopProgress:
         """The last pop time."""
         self._settled: dict[PopQueue, None] = {}
         """Queues of which something was settled in this turn."""
+        self.is_open = False
+        """Whether messages may be popped here: not where another broker's log is copied."""
         core.offsets.when_dropped = self._dropped
 
     def pop_time_ms(self) -> int:
@@ -71,6 +73,12 @@ class PopProgress:
     def forget(self, key: PopQueue) -> None:
         """The offset of a queue was reset: what is in flight of it will be popped anew, or never."""
         self._drop(key)
+        self._tell_apart()
+
+    def forget_all(self) -> None:
+        """Forget what is in flight of all queues; receipts from before settle nothing."""
+        self.turn_ended()
+        self.in_flight.forget_all()
         self._tell_apart()
 
     def find(self, key: PopQueue) -> QueueInFlight | None:

@@ -74,6 +74,10 @@ class PopReturns:
         wait_ns = min(max(due_ms * NS_PER_MS - self._clock.due_ns(), 0), POP_SLEEP_MS_MAX * NS_PER_MS)
         self._core.deadlines.move(RETURNS, max(self._clock.monotonic_ns() + wait_ns, self._refused_until_ns))
 
+    def forget_all(self) -> None:
+        """Nothing is in flight any more."""
+        self._core.deadlines.disarm(RETURNS)
+
     def run_due(self) -> None:
         """Begin to store again what is due."""
         now_ms = self._clock.due_ns() // NS_PER_MS
@@ -91,7 +95,14 @@ class PopReturns:
         if result.cold is None:
             self._was_read(key, offset, popped_ms, result)
         else:
-            self._store.read_cold(result, partial(self._was_read, key, offset, popped_ms))
+            forgotten_count = self._in_flight.forgotten_count
+            self._store.read_cold(result, partial(self._was_read_cold, forgotten_count, key, offset, popped_ms))
+
+    def _was_read_cold(
+        self, forgotten_count: int, key: PopQueue, offset: int, popped_ms: int, read: GetResult | ReadProblem
+    ) -> None:
+        if forgotten_count == self._in_flight.forgotten_count:
+            self._was_read(key, offset, popped_ms, read)
 
     def _was_read(self, key: PopQueue, offset: int, popped_ms: int, read: GetResult | ReadProblem) -> None:
         queue = self._progress.find(key)

@@ -251,7 +251,9 @@ class _PopRun:
         taker = self._taker
         taker.reading.discard(key)
         try:
-            if isinstance(read, OSError | JobRefusedError):
+            if not self._progress.is_open and self._pop.hides:
+                self._left.clear()
+            elif isinstance(read, OSError | JobRefusedError):
                 self._taken.problem = str(read)
             elif self._start(key) == start:  # else the group was reset meanwhile
                 self._took(source, key, start, choose(read, *self._limits(key), self._pop.wanted))

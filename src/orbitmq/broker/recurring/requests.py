@@ -42,12 +42,12 @@ Body = TypeVar("Body", bound=JsonBody)
 
 class RecurringProcessor(Room):
     def __init__(self, core: BrokerCore, recurrences: Recurrences, sender: BrokerRuns) -> None:
-        """Lets runs happen."""
+        """Makes the messages of runs, which happen while `recurrences` are attached."""
         self._settings = core.settings
         self._recurrences = recurrences
         self._sender = sender
         self._unwritable = core.unwritable
-        recurrences.attach(core.store, sender)
+        recurrences.sender = sender
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {

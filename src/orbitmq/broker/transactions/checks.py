@@ -30,6 +30,7 @@ from orbitmq.protocol.records import decode_record, encode_stored
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.store.message import NewMessage
+from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import RETRY_MS, Release, count_in_turn, left_out, read_cold
 from orbitmq.timing.rewriting import Taken
 from orbitmq.units import NS_PER_MS
@@ -43,7 +44,9 @@ class TransactionChecks:
     """The checks of one broker. Made when the store is open."""
 
     def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
-        self._store = core.store
+        self._store: MessageStore | None = None
+        self._attachment = 0
+        """How many times it was attached: what is read under an earlier one is not checked."""
         self._clock = core.clock
         self._clients = core.clients
         self._gate = core.facilities.gate
@@ -62,20 +65,35 @@ class TransactionChecks:
         core.deadlines.define(WAKEUP, self.run)
         transactions.copied = self._copied
         transactions.due_changed = self.arm
-        self.arm()
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to check (`Appender`)."""
+        if self._store is None:
+            self._store = store
+            self._attachment += 1
+            self.arm()
+
+    def detach(self) -> None:
+        """Check nothing any more, and forget what is in flight."""
+        if self._store is not None:
+            self._store, self._is_reading = None, False
+            self._deadlines.disarm(WAKEUP)
+            self._asking.clear()
+            self._transactions.put_back()
 
     def arm(self, *, soonest_ms: int = 0) -> None:
         """Wake when the next check is due, not before `soonest_ms` from now."""
         due_ms = self._transactions.next_due_ms
-        if due_ms is not None and not self._is_reading:
+        if self._store is not None and due_ms is not None and not self._is_reading:
             wait_ms = max(due_ms - self._clock.due_ns() // NS_PER_MS, soonest_ms, 0)
             self._deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ms * NS_PER_MS)
 
     def run(self) -> None:
         """Check what is due, as much as fits one turn."""
-        if self._is_reading:
+        store = self._store
+        if store is None or self._is_reading:
             return
-        if not self._store.writes_accepted:
+        if not store.writes_accepted:
             self.arm(soonest_ms=RETRY_MS)
             return
         transactions = self._transactions
@@ -83,32 +101,35 @@ class TransactionChecks:
         count = count_in_turn(one.size for one in taken)
         transactions.put_back([one.physical_offset for one in taken[count:]])
         if taken:
-            self._read(taken[:count])
+            self._read(store, taken[:count])
         else:
             self.arm()
 
-    def _read(self, taken: list[Taken]) -> None:
+    def _read(self, store: MessageStore, taken: list[Taken]) -> None:
         positions = [one.physical_offset for one in taken]
         self._is_reading = True
+        attachment = self._attachment
 
         def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
+            if self._store is None or attachment != self._attachment:
+                return
             self._is_reading = False
             if isinstance(found, BaseException):
                 logger.error("half messages could not be read, trying again: %s", found)
                 self._untake(positions)
                 return
-            if not self._store.writes_accepted:
+            if not store.writes_accepted:
                 self._untake(positions)
                 return
             if unread := left_out(positions, found):
                 self._untake(unread)
             undecided = [one for one in found if self._is_undecided(one[0])]
             self._transactions.put_back([physical for physical, _ in found if not self._is_undecided(physical)])
-            self._release.put(self._store, undecided, self.arm, self._untake)
-            self._store.commit()
+            self._release.put(store, undecided, self.arm, self._untake)
+            store.commit()
             self.arm()
 
-        read_cold(self._store, [(one.physical_offset, one.size) for one in taken], done)
+        read_cold(store, [(one.physical_offset, one.size) for one in taken], done)
 
     def _is_undecided(self, physical: int) -> bool:
         known = self._transactions.undecided.newest_at(physical)
@@ -134,9 +155,6 @@ class TransactionChecks:
     def _untake(self, positions: Sequence[int]) -> None:
         for physical in positions:
             self._asking.pop(physical, None)
-            known = self._transactions.undecided.newest_at(physical)
-            if known is not None and known.ending is Ending.GIVEN_UP:
-                known.ending = None
         self._transactions.put_back(positions)
         self.arm(soonest_ms=RETRY_MS)
 

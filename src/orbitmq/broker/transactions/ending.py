@@ -34,6 +34,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
 
@@ -136,15 +137,15 @@ class TransactionEndings:
         is_first, end_offset = known.ending is None, self._store.log.end
         if is_first:
             try:
-                if wanted is Ending.COMMITTED:
-                    end_offset = self._commit(known)
-                op_end = decision_record([place.queue_offset for place in known.places], wanted, self._core)
+                appended = [self._commit(known)] if wanted is Ending.COMMITTED else []
             except StoreUnwritableError as error:
                 raise self._core.unwritable() from error
-            if op_end is None and wanted is Ending.ROLLED_BACK:
+            op = decision_record([place.queue_offset for place in known.places], wanted, self._core)
+            appended += [] if op is None else [op]
+            if not appended:
                 raise self._core.unwritable()
-            end_offset = op_end or end_offset
-            known.ending = wanted
+            end_offset = appended[-1].end_offset
+            known.ending, known.ended_at = wanted, appended[0].physical_offset
 
         def stored(status: PutStatus) -> None:
             if is_first and status is PutStatus.SERVICE_NOT_AVAILABLE:
@@ -156,8 +157,8 @@ class TransactionEndings:
 
         self._store.wait_durable(end_offset, told is not None, stored)
 
-    def _commit(self, known: Transaction) -> int:
-        """Append the message; answers the end of its record. Raises Refusal, StoreUnwritableError."""
+    def _commit(self, known: Transaction) -> Dispatched:
+        """Append the message; answers where. Raises Refusal, StoreUnwritableError."""
         position = known.place.physical_offset
         data = self._store.record_at(position)
         if data is None:
@@ -166,10 +167,9 @@ class TransactionEndings:
         if self._core.topics.get(known.topic) is None:
             raise topic_missing(known.topic)
         try:
-            appended = self._store.append(self._committed(record, known), accepted=True)
+            return self._store.append(self._committed(record, known), accepted=True)
         except RecordError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be committed: {error}") from error
-        return appended.end_offset
 
     def _committed(self, record: Record, known: Transaction) -> NewMessage:
         """The message of a half message, placed like one that is sent now: relative times begin to count."""

@@ -4,7 +4,7 @@ A decision brings its op record along. Copies, messages that were given up and w
 and many in one record: RocketMQ, which reads nothing else, asks about none of them again.
 
 Rules of this file
-1. What was not written is tried again; naming a half message twice changes nothing.
+1. What was not written is tried again; naming a half message twice changes nothing. So nothing has to be remembered of what is in flight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from orbitmq.broker.transactions.records import Ending, op_message
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits.transactions import OP_OFFSETS_MAX
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import RETRY_MS
 from orbitmq.units import NS_PER_MS
 
@@ -27,7 +29,7 @@ class OpRecords:
     """The op records that one broker owes."""
 
     def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
-        self._store = core.store
+        self._store: MessageStore | None = None
         self._clock = core.clock
         self._store_host = core.facilities.store_host
         self._deadlines = core.deadlines
@@ -35,23 +37,31 @@ class OpRecords:
         self._is_writing = False
         core.deadlines.define(WAKEUP, self._write)
         transactions.unnamed_found = self._arm
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to write what is owed (`Appender`)."""
+        self._store = store
         if self._undecided.unnamed:
             self._arm()
 
+    def detach(self) -> None:
+        self._store, self._is_writing = None, False
+        self._deadlines.disarm(WAKEUP)
+
     def _arm(self, after_ms: int = 0) -> None:
-        if not self._is_writing:
+        if self._store is not None and not self._is_writing:
             self._deadlines.arm(WAKEUP, self._clock.monotonic_ns() + after_ms * NS_PER_MS)
 
     def _write(self) -> None:
         """Append one op record; the store's next commit writes it."""
-        unnamed = self._undecided.unnamed
-        if self._is_writing or not unnamed:
+        unnamed, store = self._undecided.unnamed, self._store
+        if store is None or self._is_writing or not unnamed:
             return
         ending = next(iter(unnamed.values()))
         offsets = [offset for offset, other in unnamed.items() if other is ending][:OP_OFFSETS_MAX]
         message = op_message(offsets, ending, self._store_host, self._clock.now_ms())
         try:
-            end_offset = self._store.append(message, accepted=True).end_offset
+            end_offset = store.append(message, accepted=True).end_offset
         except StoreUnwritableError:
             self._arm(RETRY_MS)
             return
@@ -62,14 +72,14 @@ class OpRecords:
             if unnamed:
                 self._arm(0 if status is PutStatus.PUT_OK else RETRY_MS)
 
-        self._store.wait_durable(end_offset, True, written)
+        store.wait_durable(end_offset, True, written)
 
 
-def decision_record(offsets: list[int], ending: Ending, core: BrokerCore) -> int | None:
-    """Append the op record of a decision behind what else it writes in this turn; answers its end. None when there was no room: it is
+def decision_record(offsets: list[int], ending: Ending, core: BrokerCore) -> Dispatched | None:
+    """Append the op record of a decision behind what else it writes in this turn; answers where. None when there was no room: it is
     owed then."""
     try:
         message = op_message(offsets, ending, core.facilities.store_host, core.clock.now_ms())
-        return core.store.append(message, accepted=True).end_offset
+        return core.store.append(message, accepted=True)
     except StoreUnwritableError:
         return None

@@ -56,7 +56,7 @@ class TransactionProcessor(Room):
         self.checks = TransactionChecks(core, transactions)
         self.views = TransactionViews(core, transactions)
         self.endings = TransactionEndings(core, admission, transactions, self.views)
-        self._op_records = OpRecords(core, transactions)
+        self.op_records = OpRecords(core, transactions)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {

@@ -17,6 +17,7 @@ from typing import Any, Final
 from orbitmq.broker.transactions.check_times import CheckRules, CheckTimes
 from orbitmq.broker.transactions.op_progress import OpProgress
 from orbitmq.broker.transactions.records import (
+    Ending,
     HalfFacts,
     ending_of,
     facts_of_half,
@@ -294,11 +295,22 @@ class Transactions:
         self._taken.update(one.physical_offset for one in taken)
         return taken
 
-    def put_back(self, positions: Sequence[int]) -> None:
-        """What was taken there is not in the log once more: it waits as before."""
+    def put_back(self, positions: Sequence[int] | None = None) -> None:
+        """What was taken there is not in the log once more: it waits as before, also where it was to be given up. None: all that is taken,
+        where who checks begins anew with what the log says."""
+        positions = list(self._taken) if positions is None else positions
         self._taken.difference_update(positions)
         for known in filter(None, map(self.undecided.newest_at, positions)):
+            if known.ending is Ending.GIVEN_UP:
+                known.ending = None
             self.times.add(known)
+
+    def take_back(self, to: int) -> None:
+        """The log was cut at `to`: transactions whose decisions lay behind it are undecided again. Nobody is attached then."""
+        for known in self.undecided:
+            if known.ending is not None and known.ended_at >= to:
+                known.ending = None
+                self.times.add(known)
 
     def _below(self, position: int) -> Iterator[Transaction]:
         for known in self.undecided:

@@ -51,6 +51,8 @@ class Transaction(msgspec.Struct, eq=False, gc=False):
     """Earlier copies, oldest first."""
     ending: Ending | None = None
     """How it ends, while the records that say so are on their way into the log. Set by whoever writes them."""
+    ended_at: int = 0
+    """Log position of the first of these records."""
 
     @property
     def places(self) -> tuple[HalfPlace, ...]:

@@ -32,9 +32,10 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import change_message, decode_change, far_facts, finish_of, source_of_far
-from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.keeper import TAKEN, FarKeeper
 from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.process import Helpers
@@ -97,6 +98,7 @@ class FarTimers:
         self._saving = StateFile(files, root, clock, self.held)
         self._log: CommitLog | None = None
         self._store: MessageStore | None = None
+        self._may_append = False
         self._done_at_start: dict[int, int] = {}
         """Finished messages that no file holds, as the saved state has them, until the log has been read."""
         self.keeper: FarKeeper | None = None
@@ -261,23 +263,29 @@ class FarTimers:
             return []
         free = (unit for unit in self._below(position) if self.status(unit.source) is FarStatus.PENDING)
         taken = list(islice(free, limit))
-        self.keeper.changing.update(unit.source for unit in taken)
+        self.keeper.changing.update((unit.source, TAKEN) for unit in taken)
         return [Taken(unit.physical_offset, unit.size, unit.deliver_ms) for unit in taken]
 
     def put_back(self, positions: Sequence[int]) -> None:
         if self.keeper is not None:
-            self.keeper.changing.difference_update(position + 1 for position in positions)
+            self.keeper.changed(position + 1 for position in positions)
 
     # --- what is due (DueWork) --------------------------------------------------------------------------------------
 
-    def attach(self, store: MessageStore) -> None:
-        """Begin to move messages. Without what reads the tier's files this is for a store that has none."""
+    def begin(self, store: MessageStore) -> None:
+        """The store is open: what waits can be found."""
         self._store = store
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to move messages (`Appender`). Without what reads the tier's files this is for a store that has none."""
+        self.begin(store)
+        self._may_append = True
         if self.keeper is not None:
             self.keeper.attach(store)
 
     def detach(self) -> None:
-        """Move nothing any more. What was appended goes on as it would; what waits is still learnt, and found."""
+        """Move nothing any more; see `FarKeeper.detach`. What waits is still learnt, and found."""
+        self._may_append = False
         if self.keeper is not None:
             self.keeper.detach()
 
@@ -376,8 +384,8 @@ class FarTimers:
         Without files, all that is left is the record; it needs no tier.
         """
         store = self._store
-        if store is None:
-            raise StoreUnwritableError("the broker is not running")
+        if store is None or not self._may_append:
+            raise StoreUnwritableError(NOT_ATTACHED)
         if self.keeper is not None:
             begun = self.keeper.loading.begin(load)
             self.keeper.arm()
@@ -415,27 +423,34 @@ class FarTimers:
         `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
         `on_done` hears of it when it is as durable as `wait` asks.
 
-        ValueError when the message is not PENDING; see `status`.
+        ValueError when the message is not PENDING; see `status`. StoreUnwritableError while nobody may append.
         """
         store, keeper, source = self._store, self.keeper, source_of_far(record)
         if store is None or keeper is None or self.status(source) is not FarStatus.PENDING:
             raise ValueError(f"the far message {source} is not pending")
+        if not self._may_append:
+            raise StoreUnwritableError(NOT_ATTACHED)
         try:
             if len(messages) == 1:
-                end = store.append(messages[0], accepted=True).end_offset
+                placed = [store.append(messages[0], accepted=True)]
             else:
-                end = store.append_batch(messages)[-1].end_offset
+                placed = store.append_batch(messages)
         except StoreUnwritableError:
             on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        keeper.changing.add(source)
+        keeper.changing[source] = placed[0].physical_offset
 
         def written(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
-                keeper.changing.discard(source)
+                keeper.changed([source])
             on_done(status)
 
-        store.wait_durable(end, wait, written)
+        store.wait_durable(placed[-1].end_offset, wait, written)
+
+    def take_back(self, to: int) -> None:
+        """The log was cut at `to`: messages whose changes lay behind it wait again. Nobody is attached then."""
+        if self.keeper is not None:
+            self.keeper.changed([source for source, at in self.keeper.changing.items() if at >= to])
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.clock import Clock
@@ -74,6 +74,9 @@ T = TypeVar("T")
 
 WAKEUP: Final = "far-timers"
 SLICE: Final = "far-timers slice"
+
+TAKEN: Final = -1
+"""Instead of the log position of a change: taken by retention."""
 
 
 Read = list[tuple[FarUnit, bytes | None]]
@@ -139,8 +142,9 @@ class FarKeeper:
         self._compaction_asked = False
         self.leaving: set[int] = set()
         """Source numbers of messages whose timer record is appended and has not come back through the log."""
-        self.changing: set[int] = set()
-        """Source numbers of messages that are being recalled or rescheduled."""
+        self.changing: dict[int, int] = {}
+        """Source numbers of messages that are being recalled or rescheduled, with the log positions of the records that say so; or that
+        retention has taken to put them again, with `TAKEN`."""
         self.loading = Loading()
         self.trouble: str | None = None
         """Why the tier does not work at the moment."""
@@ -158,7 +162,7 @@ class FarKeeper:
         self.arm()
 
     def detach(self) -> None:
-        """Begin no step, and end the present one. What was appended goes on as it would; what waits is still learnt."""
+        """Begin no step, end the present one, and forget what is in flight. What is being changed remains so until the log says more."""
         if self._store is None:
             return
         self._store.deadlines.disarm(WAKEUP)
@@ -166,6 +170,11 @@ class FarKeeper:
         self._store, self._batch, self._awaiting = None, None, None
         self._busy = self._is_to_look = False
         self._attachment += 1
+        self._opened = False  # another broker may keep the files until the next time
+        self._published = -1
+        self.leaving.clear()
+        self.changing = {source: at for source, at in self.changing.items() if at != TAKEN}
+        self.loading = Loading()
 
     def close(self) -> None:
         """End what runs. Its results are not looked at any more."""
@@ -201,11 +210,16 @@ class FarKeeper:
     def applied(self, position: int, finished: Sequence[int]) -> None:
         """The log was applied up to `position`, and finished these messages, by their source numbers."""
         self.leaving.difference_update(finished)
-        self.changing.difference_update(finished)
+        self.changed(finished)
         if self._awaiting is not None and position > self._awaiting:
             self._awaiting = None
             self._busy = False
         self.arm()
+
+    def changed(self, sources: Iterable[int]) -> None:
+        """These messages are not being changed any more."""
+        for source in sources:
+            self.changing.pop(source, None)
 
     def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
         """Put a question to the tier."""

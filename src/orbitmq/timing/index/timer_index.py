@@ -251,6 +251,18 @@ class TimerIndex:
             except DamagedPartError as error:
                 self._forget(error.part, str(error))
 
+    def nothing_before_ms(self, until_ms: int) -> int:
+        """A time before which nothing that is known is pending, at most `until_ms`; too early where much is over and was not looked at.
+        Some milliseconds."""
+        for one in self.parts.gathered():
+            one.gathering.skip_gone(self._is_pending, SKIPPED_MAX)
+        found = self.due((0, -1), until_ms, DUE_SLICE)
+        waits = self._timers.pending.are_pending([queue_offset for _, queue_offset, _ in found.entries])
+        return next(
+            (due_ms for (due_ms, _, _), is_pending in zip(found.entries, waits, strict=True) if is_pending),
+            found.end[0],
+        )
+
     def left(self) -> Iterator[PartColumns]:
         """All timers that are known, part by part, those that are over among them. 0.3 us each."""
         for part in self.parts.sources():

@@ -71,6 +71,8 @@ class LevelRelease:
         self._log: CommitLog | None = None
         self._queues: ConsumeQueues | None = None
         self._store: MessageStore | None = None
+        self._attachment = 0
+        """How many times it was attached: what is read from the disk under an earlier one is not released."""
         self._restored_foreign = False
         self._reading_cold = False
         self._saved_table: dict[int, int] = {}
@@ -232,16 +234,21 @@ class LevelRelease:
     # --- releasing --------------------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
-        """Begin to release into `store`."""
+        """Begin to release into `store` (`Appender`)."""
+        if self._store is not None:
+            return
         self._store = store
+        self._attachment += 1
         store.deadlines.define(WAKEUP, self.release_due)
         self._arm()
 
     def detach(self) -> None:
-        """Release nothing any more. What was appended in this turn goes on as it would; what is due later is still learnt."""
-        if self._store is not None:
-            self._store.deadlines.disarm(WAKEUP)
-        self._store = None
+        """Release nothing any more, and forget what is in flight. What is due later is still learnt."""
+        if self._store is None:
+            return
+        self._store.deadlines.disarm(WAKEUP)
+        self._store, self._reading_cold = None, False
+        self._untake(sorted(self._in_flight))
 
     def report_future(self, longest_ms: int) -> None:
         """Say which levels hold messages that are due later than a delay of `longest_ms` from now allows."""
@@ -454,13 +461,16 @@ class LevelRelease:
     def _read_cold(self, store: MessageStore, taken: list[tuple[int, int, int]]) -> None:
         """Old records are read and checked on the worker; meanwhile nothing else is released."""
         self._reading_cold = True
+        attachment = self._attachment
 
         def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
+            if self._store is None or attachment != self._attachment:
+                return
             self._reading_cold = False
             if isinstance(found, BaseException):
                 logger.error("delayed messages could not be read, trying again: %s", found)
                 self._untake([unit[0] for unit in taken])
-            elif self._store is store and store.writes_accepted:
+            elif store.writes_accepted:
                 if unread := left_out([unit[0] for unit in taken], found):
                     self._untake(unread)
                 self._put(store, found)

@@ -39,6 +39,8 @@ class _Noted(NamedTuple):
     physical_offset: int
     name: str
     before: Kept | None
+    next_offset: int
+    """Queue offset behind the newest record before it."""
 
 
 class RecurrenceBook:
@@ -78,8 +80,8 @@ class RecurrenceBook:
                 kept = self._kept.get(name)
                 state = replay(None if kept is None else kept.state, record)
                 now = None if kept is None or state is None else kept._replace(state=state)
-        self.next_offset = queue_offset + 1
         self._change(physical_offset, name, now, moves=isinstance(record, Defined))
+        self.next_offset = queue_offset + 1
         return name
 
     def progress(self, state: RecurringState, physical_offset: int) -> None:
@@ -89,7 +91,7 @@ class RecurrenceBook:
 
     def _change(self, physical_offset: int, name: str, now: Kept | None, *, moves: bool) -> None:
         before = self._kept.get(name)
-        self._noted.append(_Noted(physical_offset, name, before))
+        self._noted.append(_Noted(physical_offset, name, before, self.next_offset))
         self._set(name, now, moves=moves)
 
     def _set(self, name: str, now: Kept | None, *, moves: bool) -> None:
@@ -118,18 +120,22 @@ class RecurrenceBook:
         """Log position of the oldest change that is not confirmed."""
         return self._noted[0].physical_offset if self._noted else None
 
-    def take_back(self, physical_offset: int, next_offset: int) -> list[str]:
-        """What was noted at this position or behind it did not reach the log, or is to be read from it; answers whose it was.
-        `next_offset` is the queue offset that the first record of them had."""
+    @property
+    def first_name(self) -> str:
+        """Whose that is; empty where there is none."""
+        return self._noted[0].name if self._noted else ""
+
+    def take_back(self, physical_offset: int) -> list[str]:
+        """What was noted at this position or behind it did not reach the log, or is to be read from it; answers whose it was."""
         changed: list[str] = []
         if not self._noted or self._noted[-1].physical_offset < physical_offset:
             return changed
         while self._noted and self._noted[-1].physical_offset >= physical_offset:
             one = self._noted.pop()
             self._set(one.name, one.before, moves=False)
+            self.next_offset = one.next_offset
             changed.append(one.name)
         self._kept = dict(sorted(self._kept.items(), key=lambda item: item[1].physical_offset))
-        self.next_offset = min(self.next_offset, next_offset)
         return changed
 
     # --- what must be kept ------------------------------------------------------------------------------------------

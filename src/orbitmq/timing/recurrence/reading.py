@@ -107,8 +107,9 @@ class BookReading:
             if entry.topic == RECURRING_TOPIC:
                 book.confirm(entry.physical_offset)
                 if book.first_noted == entry.physical_offset:
+                    self.unsettled.pop(book.first_name, None)  # what it says was in the book, now it is in the log
                     continue
-                changed.update(book.take_back(entry.physical_offset, entry.queue_offset))
+                changed.update(book.take_back(entry.physical_offset))
                 if entry.queue_offset >= book.next_offset:
                     changed.add(self._read(entry.queue_offset, entry.physical_offset, entry.size))
             elif len(book) and entry.properties.rfind(_RUN_MARK) >= 0:

@@ -32,6 +32,7 @@ from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.reading import BookReading
 from orbitmq.timing.recurrence.records import Record, defined, deleted, encode, progressed
@@ -97,7 +98,7 @@ class RunSender(Protocol):
 
 
 class Recurrences:
-    """The recurring messages of one store. Hand it to `open_store` as derived structure, then `attach` the store."""
+    """The recurring messages of one store. Hand it to `open_store` as derived structure, give it a `sender`, then `attach` the store."""
 
     name = "recurring"
 
@@ -108,7 +109,8 @@ class Recurrences:
         self._agenda = Agenda()
         self._troubles: dict[str, str] = {}
         self._store: MessageStore | None = None
-        self._sender: RunSender | None = None
+        self.sender: RunSender | None = None
+        """Makes the messages of runs; needed before `attach`."""
         self._recovered = False
         self._in_flight = 0
         self._move_below = 0
@@ -167,9 +169,10 @@ class Recurrences:
     def take_below(self, position: int, limit: int) -> list[Taken]:
         """Write the definitions below `position` anew, at most `limit` now and the others in the next turns. There is nothing
         for the caller to move: a definition that is copied as it is would bring back old progress."""
-        self._move_below = max(self._move_below, position)
-        self._move(limit)
-        self._arm()
+        if self._store is not None:
+            self._move_below = max(self._move_below, position)
+            self._move(limit)
+            self._arm()
         return []
 
     def put_back(self, positions: Sequence[int]) -> None:
@@ -246,8 +249,8 @@ class Recurrences:
     def put(self, name: str, rule: Rule, message: RunMessage, on_done: OnDone) -> Change:
         """Define a message or replace it. `on_done` hears when that is as durable as the flush mode asks.
 
-        Nothing changes when this raises: ConfigurationError for what is not usable or beyond the bounds, StoreUnwritableError,
-        RecordError when the definition is too large for this store.
+        Nothing changes when this raises: ConfigurationError for what is not usable or beyond the bounds, StoreUnwritableError (while
+        nobody may append as well), RecordError when the definition is too large for this store.
         """
         self._happen(name)
         current = self._book.get(name)
@@ -312,7 +315,8 @@ class Recurrences:
             self._take(name, now_ms)
 
     def _open_store(self) -> MessageStore:
-        assert self._store is not None, "attach() comes first"
+        if self._store is None:
+            raise StoreUnwritableError(NOT_ATTACHED)
         return self._store
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -335,12 +339,8 @@ class Recurrences:
         def stored(status: PutStatus) -> None:
             self._in_flight -= 1
             self._settling.discard(name)
-            if status is PutStatus.PUT_OK:
-                self._reading.unsettled.pop(name, None)
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
-                for changed in self._book.take_back(entry.physical_offset, entry.queue_offset):
-                    self._changed(changed)
-                self._arm(soonest_ms=RETRY_MS)
+                self.take_back(entry.physical_offset)
             else:
                 now_ms = self._clock.now_ms()
                 for run in runs:
@@ -350,6 +350,12 @@ class Recurrences:
                 on_done(status)
 
         self._open_store().wait_durable(entry.end_offset, True, stored)
+
+    def take_back(self, to: int) -> None:
+        """What was appended at the log position `to` or behind it is not in the log: what held before holds again."""
+        for name in self._book.take_back(to):
+            self._changed(name)
+        self._arm(soonest_ms=RETRY_MS)
 
     def _changed(self, name: str) -> None:
         """The book says something new about a message."""
@@ -371,18 +377,23 @@ class Recurrences:
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
-    def attach(self, store: MessageStore, sender: RunSender) -> None:
-        """Begin to let runs happen, in `store`; until then, and after `detach`, what others append is learnt all the same."""
-        self._store, self._sender = store, sender
+    def attach(self, store: MessageStore) -> None:
+        """Begin to let runs happen, in `store` (`Appender`); until then, and after `detach`, what others append is learnt all the same."""
+        if self._store is not None:
+            return
+        self._store = store
         store.deadlines.define(WAKEUP, self.wake)
+        for name in list(self._troubles):  # what went wrong at another time may go well now
+            del self._troubles[name]
+            self._changed(name)
         self._report_future()
         self._arm()
 
     def detach(self) -> None:
-        """Append nothing any more. What was appended in this turn goes on as it would."""
+        """Append nothing any more. What was appended is in the book, until the log says otherwise."""
         if self._store is not None:
             self._store.deadlines.disarm(WAKEUP)
-        self._store = self._sender = None
+            self._store, self._move_below = None, 0
 
     def _report_future(self) -> None:
         """Say which messages a clock that was ahead has stopped."""
@@ -463,22 +474,22 @@ class Recurrences:
         rule, last, topic = state.rule, state.progress.last, state.message.topic
         if rule.overlap_group is None or last is None:
             return Previous.NONE
-        assert self._sender is not None
+        assert self.sender is not None
         queue = self._open_store().queues.get(topic, last.queue_id)
-        committed = self._sender.committed_offset(rule.overlap_group, topic, last.queue_id)
+        committed = self.sender.committed_offset(rule.overlap_group, topic, last.queue_id)
         # A queue that ends before the message is another one: the topic was deleted and made again.
         same = queue is not None and queue.next_offset > last.queue_offset
         return previous_of(state.progress, committed, queue.min_offset if queue is not None and same else None)
 
     def _carry_out(self, state: RecurringState, turn: RecurrenceTurn, now_ms: int) -> None:
-        assert self._sender is not None
+        assert self.sender is not None
         store = self._open_store()
         messages: list[NewMessage] = []
         room_bytes = store.settings.mapped_file_size_commit_log // BATCH_SHARE
         trouble: str | None = None
         try:
             for run in turn.runs[: limits.RECURRENCE_RUNS_PER_TURN_MAX]:
-                message = self._sender.message_of(state, run, now_ms)
+                message = self.sender.message_of(state, run, now_ms)
                 topic = message.topic.encode()
                 room_bytes -= stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
                 if messages and room_bytes < 0:

@@ -40,6 +40,8 @@ class ReadAhead:
         self._found_bytes = 0
         self._wanted: deque[int] = deque()
         self.is_running = False
+        self._cleared_count = 0
+        """What a job brings that was begun before the last `clear` is not looked at: another record may lie there by now."""
         self.warm_from = 0
         """Log position from which on records are in memory."""
 
@@ -48,6 +50,8 @@ class ReadAhead:
         self._found.clear()
         self._found_bytes = 0
         self._wanted.clear()
+        self.is_running = False
+        self._cleared_count += 1
 
     def is_ready(self, physical_offset: int) -> bool:
         """Whether `data` answers without the disk."""
@@ -111,9 +115,12 @@ class ReadAhead:
             self._changed(True)
         if units:
             self.is_running = True
-            read_cold(store, units, lambda read: self._arrived([unit[0] for unit in units], read))
+            begun = self._cleared_count
+            read_cold(store, units, lambda read: self._arrived(begun, [unit[0] for unit in units], read))
 
-    def _arrived(self, asked: list[int], read: list[tuple[int, bytes | None]] | BaseException) -> None:
+    def _arrived(self, begun: int, asked: list[int], read: list[tuple[int, bytes | None]] | BaseException) -> None:
+        if begun != self._cleared_count:
+            return
         self.is_running = False
         if isinstance(read, BaseException):  # what is waited for is asked for again
             logger.error("timer messages could not be read, trying again: %s", read)

@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.clock import Clock
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.histogram import Histogram
 from orbitmq.limits.timers import HANDED_OVER_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
@@ -38,6 +39,7 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.counting import SlotCounts
 from orbitmq.timing.index.parts import IndexShape
@@ -166,8 +168,12 @@ class Timers:
             cancelling = [facts for facts in every if facts.is_cancel]
         for facts in cancelling:
             ledger.cancels.add(facts)
+        waiting = [facts for facts in every if not facts.is_cancel] if cancelling else every
+        if self._slot_counts.is_asked:
+            for facts in waiting:
+                self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
         if self._store is not None:
-            self._place([facts for facts in every if not facts.is_cancel] if cancelling else every)
+            self._place(waiting)
         else:
             self._feeding.arrived(0)
         self.index.taken_in(every)
@@ -185,9 +191,6 @@ class Timers:
 
     def _place(self, arrived: Sequence[TimerFacts]) -> None:
         """See that messages that came in are in memory before their time."""
-        if self._slot_counts.is_asked:
-            for facts in arrived:
-                self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
         horizon_ms = self._feeding.horizon_ms
         later = [facts.deliver_ms for facts in arrived if facts.deliver_ms >= horizon_ms]
         if later:
@@ -409,20 +412,30 @@ class Timers:
 
         From now on the source is LEAVING: it is not released. When the append fails it is pending again. `on_done` comes when the
         change is as durable as `wait` asks, from the end of this turn on. Raises ValueError when the source is not PENDING,
-        StoreUnwritableError and RecordError when nothing was appended.
+        StoreUnwritableError and RecordError when nothing was appended: also while nobody may append.
         """
         store, physical_offset = self._store, source.physical_offset
-        if store is None or self.state_of(source.queue_offset) is not TimerState.PENDING:
+        if self.state_of(source.queue_offset) is not TimerState.PENDING:
             raise ValueError(f"timer record {source.queue_offset} is not pending")
-        placed = store.append(messages[0]) if len(messages) == 1 else store.append_batch(messages)[-1]
-        self._leaving.add(physical_offset, Leaving(source.queue_offset, source.deliver_ms, real_topic=source.topic))
+        if store is None:
+            raise StoreUnwritableError(NOT_ATTACHED)
+        placed = [store.append(messages[0])] if len(messages) == 1 else store.append_batch(messages)
+        self._leaving.add_changed(
+            physical_offset,
+            Leaving(source.queue_offset, source.deliver_ms, real_topic=source.topic),
+            placed[0].physical_offset,
+        )
 
         def committed(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self._untake([physical_offset])
             on_done(status)
 
-        store.wait_durable(placed.end_offset, wait, committed)
+        store.wait_durable(placed[-1].end_offset, wait, committed)
+
+    def take_back(self, to: int) -> None:
+        """The log was cut at `to`: messages whose changes lay behind it are pending again. Nobody is attached then."""
+        self._untake(self._leaving.changed_from(to))
 
     # --- making way for retention (PendingOwner) ----------------------------------------------------------------------
 
@@ -449,7 +462,7 @@ class Timers:
     # --- releasing ----------------------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
-        """Begin to release into `store`, and to work on the index between its turns, which goes on from the first time on."""
+        """Begin to release into `store` (`Appender`), and to work on the index between its turns, which goes on from the first time on."""
         if self._store is not None:
             return
         self._store = store
@@ -460,11 +473,13 @@ class Timers:
         self._arm()
 
     def detach(self) -> None:
-        """Release nothing any more. What was appended goes on as it would; what is due later is still learnt."""
+        """Release nothing any more, and forget what is in flight. What is due later is still learnt, and what is being changed remains so
+        until the log says more of it."""
         if self._store is None:
             return
         self._store.deadlines.disarm(WAKEUP)
         self._store = None
+        self._leaving.drop_taken()
         self._soon.clear()
         self._read_ahead.clear()
         self._feeding.begin()
@@ -492,9 +507,15 @@ class Timers:
             self._arm(soonest_ms=0 if store.writes_accepted or is_feeding else RETRY_MS)
 
     def _forget_cancels(self) -> None:
-        """Those whose messages have left, where it is known what waits."""
-        if self._store is not None and self.index.is_complete:
-            self._ledger.cancels.forget(self.delivered_until_ms)
+        """Those whose messages have left, where it is known what waits. Where another broker delivers, the log says how far it has come."""
+        ledger = self._ledger
+        if not self.index.is_complete:
+            return
+        if self._store is not None:
+            ledger.cancels.forget(self.delivered_until_ms)
+        elif ledger.cancels:
+            left_until_ms = self.index.nothing_before_ms(ledger.witness[1])
+            ledger.cancels.forget(slot_time(left_until_ms, self._precision_ms))
 
     def _arrived(self, is_good: bool) -> None:
         """The worker has brought something, or could not."""

@@ -14,7 +14,6 @@ from tests.unit.broker.transactions.conftest import TransactionRig
 from tests.vectors.record_grpc_dialogues import VECTORS, answer_kind
 from tests.worlds.grpc_dialogues import ORDERLY, TOPICS, Ask, Heard, Wait, dialogues, form
 
-from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.grpc.call_error import CallError
@@ -63,10 +62,6 @@ class DialogueRig(WithFront, TransactionRig):
 
     def more_derived(self) -> list[Any]:
         return [*super().more_derived(), *PopRig.more_derived(self)]  # type: ignore[arg-type]
-
-    def open(self) -> None:
-        super().open()
-        DerivedState(timers=self.timers).attach(self.store)
 
 
 @pytest.fixture

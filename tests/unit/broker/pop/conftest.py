@@ -10,7 +10,6 @@ import pytest
 from tests.unit.broker.conftest import SMALL_STORE, Rig
 from tests.worlds.little_store import LITTLE_WHEEL
 
-from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record, iter_records
@@ -33,10 +32,6 @@ class PopRig(Rig):
         exchange = TimerExchange(files, self.root, 1_000, **LITTLE_WHEEL)
         self.timers = Timers(files, self.root, self.clock, TimerSettings(), exchange)
         return [self.timers]
-
-    def open(self) -> None:
-        super().open()
-        DerivedState(timers=self.timers).attach(self.store)
 
     def kill(self) -> None:
         """End as a killed process does, and begin again."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import SMALL_STORE, ListPeer, Rig
 
-from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.transactions import Transactions
@@ -45,10 +44,6 @@ class TransactionRig(Rig):
         offsets = ConfigFile(OsFiles(), config / "consumerOffset.json")
         self.transactions = Transactions(offsets, due_time, self.rules)
         return [self.levels, self.transactions]
-
-    def open(self) -> None:
-        super().open()
-        DerivedState(levels=self.levels).attach(self.store)
 
     def kill(self) -> None:
         """End as a killed process does, and begin again."""

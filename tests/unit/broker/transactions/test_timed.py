@@ -11,7 +11,6 @@ from tests.unit.broker.conftest import NOW_MS, SMALL_STORE
 from tests.unit.broker.transactions.conftest import COMMIT, TransactionRig
 from tests.worlds.little_store import LITTLE_WHEEL
 
-from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.recall_handles import encode_handle
@@ -41,10 +40,6 @@ class TimedRig(TransactionRig):
         exchange = TimerExchange(files, self.root, 1_000, **LITTLE_WHEEL)
         self.timers = Timers(files, self.root, self.clock, TimerSettings(), exchange)
         return [*super().more_derived(), self.timers]
-
-    def open(self) -> None:
-        super().open()
-        DerivedState(timers=self.timers).attach(self.store)
 
 
 @pytest.fixture
@@ -122,10 +117,6 @@ class FarRig(TimedRig):
         helper = Helper(self.clock, ArrowTier(str(self.root / "far")), InlineWorker())
         self.far = FarTimers(OsFiles(), self.root, self.clock, Helpers(helper), horizon_ms=5_000)
         return [*super().more_derived(), self.far]
-
-    def open(self) -> None:
-        super().open()
-        DerivedState(far=self.far).attach(self.store)
 
 
 @pytest.fixture

@@ -11,13 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 
-from orbitmq.errors import StoreDamagedError
+from orbitmq.errors import StoreDamagedError, StoreUnwritableError
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.settings import FlushDiskType
 from orbitmq.timing.far import arrow_tier
 from orbitmq.timing.far.arrow_tier import ArrowTier
-from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.far.changes import FarFile, recall_message
+from orbitmq.timing.far.far_timers import FarStatus
+from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import Compaction, FarQuery, FileView
 from orbitmq.timing.restoring import rewritten_message
@@ -109,6 +112,40 @@ def test_a_step_that_was_under_way_when_the_tier_was_detached_comes_to_nothing(o
     far.work()
     assert far.wheel() == [(due_ms, b"invoice")]
     assert far.far.held.pending_count == 0
+
+
+def test_a_recall_behind_a_cut_of_the_log_never_was(open_far: OpenFar) -> None:
+    far = open_far(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    far.send(far.clock.now_ms() + 30 * DAY_MS, b"invoice", UNIQ_KEY="K")
+    far.work()
+    (found,) = far.find(message_id="K", bodies=True)
+    cut_at = far.store.log.end
+    statuses: list[PutStatus] = []
+    far.far.change(found.record, [recall_message(found.record)], wait=True, on_done=statuses.append)
+    far.store.commit()
+    far.far.detach()
+    assert far.far.status(found.source) is FarStatus.LEAVING, "kept until the log says more"
+    far.far.take_back(far.store.log.end)
+    assert far.far.status(found.source) is FarStatus.LEAVING
+    far.far.take_back(cut_at)
+    assert far.far.status(found.source) is FarStatus.PENDING
+    assert not far.far.is_releasing
+
+
+def test_who_is_detached_takes_no_change_and_no_load(open_far: OpenFar) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 30 * DAY_MS, b"invoice", UNIQ_KEY="K")
+    far.work()
+    (found,) = far.find(message_id="K", bodies=True)
+    far.far.detach()
+    end = far.store.log.end
+    with pytest.raises(StoreUnwritableError, match="ask the master"):
+        far.far.change(found.record, [recall_message(found.record)], wait=False, on_done=lambda status: None)
+    with pytest.raises(StoreUnwritableError, match="ask the master"):
+        far.far.load(Load("job", "0" * 16, far.clock.now_ms(), far.far.split_ms(), []))
+    assert far.store.log.end == end
+    assert far.far.status(found.source) is FarStatus.PENDING
+    assert far.find(message_id="K"), "what waits is found all the same"
 
 
 def test_t2_t3_ten_years_cost_one_move(open_far: OpenFar) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.worlds.raw_log import append_raw
 from tests.worlds.recurring_store import OpenRuns, RecurringStore
 
 from orbitmq.clock import ManualClock
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.names import RECURRING_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp
@@ -151,7 +153,7 @@ def test_a_copy_that_takes_over_goes_on_where_the_leader_was(pair: Pair) -> None
     leader.advance(2 * MINUTE)
     pair.replicate()
     pair.clock.advance(2 * MINUTE)  # nobody leads
-    copy.recurrences.attach(copy.store, OpenRuns())
+    copy.recurrences.attach(copy.store)
     copy.rest()
     copy.advance(MINUTE)
     assert planned(copy) == [1, 2, 3, 4, 5]
@@ -165,7 +167,7 @@ def test_runs_whose_progress_the_copy_did_not_get_are_not_run_again(pair: Pair) 
     leader.advance(MINUTE)
     pair.replicate(without_bytes=leader.records(RECURRING_TOPIC)[-1].total_size)
     assert planned(copy) == [1, 2]
-    copy.recurrences.attach(copy.store, OpenRuns())
+    copy.recurrences.attach(copy.store)
     copy.advance(MINUTE)
     assert planned(copy) == [1, 2, 3]
     assert next(iter(copy.recurrences)).progress.stored_count == 3
@@ -180,8 +182,8 @@ def test_attached_and_detached_any_number_of_times_each_run_happens_once(here: R
         before = len(here.runs())
         here.turn()
         assert len(here.runs()) == before, "nobody lets runs happen"
-        here.recurrences.attach(here.store, OpenRuns())
-        here.recurrences.attach(here.store, OpenRuns())
+        here.recurrences.attach(here.store)
+        here.recurrences.attach(here.store)
         here.advance(MINUTE)
     assert planned(here) == [1, 2, 3, 4, 5, 6]
 
@@ -195,6 +197,54 @@ def test_a_run_of_the_turn_in_which_the_service_was_detached_is_kept(here: Recur
     here.turn()
     assert planned(here) == [1]
     assert not here.recurrences.is_releasing
-    here.recurrences.attach(here.store, OpenRuns())
+    here.recurrences.attach(here.store)
+    here.advance(MINUTE)
+    assert planned(here) == [1, 2]
+
+
+def test_what_was_put_behind_a_cut_of_the_log_never_was(here: RecurringStore) -> None:
+    here.put("a", EVERY_MINUTE)
+    here.put("b", EVERY_MINUTE)
+    before = list(here.recurrences)
+    cut_at = here.store.log.end
+    here.recurrences.put("a", Rule(interval_ms=5 * MINUTE), RunMessage("T", b"other"), here.statuses.append)
+    here.recurrences.put("c", EVERY_MINUTE, RunMessage("T", b"run"), here.statuses.append)
+    here.recurrences.delete(made("b"), here.statuses.append)
+    here.recurrences.detach()
+    assert [state.name for state in here.recurrences] == ["a", "c"], "kept until the log says more"
+    here.recurrences.take_back(cut_at)
+    assert list(here.recurrences) == before
+    assert here.recurrences.next_due_ms == NOW + MINUTE
+    assert here.recurrences.due_ms("c") is None
+
+
+def test_what_lies_before_a_cut_of_the_log_stays(here: RecurringStore) -> None:
+    here.recurrences.put("a", EVERY_MINUTE, RunMessage("T", b"run"), here.statuses.append)
+    here.recurrences.take_back(here.store.log.end)
+    here.turn()
+    here.recurrences.take_back(0)
+    assert [state.name for state in here.recurrences] == ["a"], "it was confirmed"
+
+
+def test_who_is_detached_takes_no_change_and_lets_no_run_happen(here: RecurringStore) -> None:
+    here.put("a", EVERY_MINUTE)
+    here.recurrences.detach()
+    end = here.store.log.end
+    with pytest.raises(StoreUnwritableError, match="ask the master"):
+        here.put("b", EVERY_MINUTE)
+    here.clock.advance(10 * MINUTE)
+    here.rest()
+    assert here.store.log.end == end
+    assert here.recurrences.take_below(end, 10) == []
+
+
+def test_a_run_that_could_not_be_stored_at_another_time_is_tried_by_the_next_master(here: RecurringStore) -> None:
+    here.put("a", EVERY_MINUTE)
+    assert here.recurrences.sender is not None
+    with mock.patch.object(here.recurrences.sender, "message_of", side_effect=ValueError("planted")):
+        here.advance(MINUTE)
+    assert here.recurrences.due_ms("a") is None
+    here.recurrences.detach()
+    here.recurrences.attach(here.store)
     here.advance(MINUTE)
     assert planned(here) == [1, 2]
