@@ -5,7 +5,8 @@ leave the sequences here, files are removed on the worker.
 
 Rules of this file
 1. What anybody still needs (`pins`) stays; nothing is decided here, see `retention`.
-2. A file goes only after everything that replaced its records, deliveries as well as records put again, is on the disk.
+2. A file goes only after everything that replaced its records, deliveries as well as records put again, is on the disk and confirmed:
+   what the copies lack could be cut off, and its file would be all there is.
 3. A failure to look or to remove is reported and tried again at the next round. A request is forgotten only when there is
    nothing left to do for it.
 """
@@ -38,7 +39,9 @@ class Rewriter(Protocol):
     """Puts pending records again at the tail of the log."""
 
     @property
-    def is_busy(self) -> bool: ...
+    def is_busy(self) -> bool:
+        """Whether it puts records again already, or may not put any: where another broker's log is copied, that broker does."""
+        ...
 
     @property
     def rewritten_count(self) -> int:
@@ -186,13 +189,17 @@ class Housekeeping:
 
         def saved(durable: bool) -> None:
             self._busy = False
-            if not durable and self._store.log.synced_end < replaced_below:
-                logger.warning("%d commit log files stay: what replaced their messages is not durable yet", len(files))
+            store = self._store
+            if (not durable and store.log.synced_end < replaced_below) or store.confirm_offset < replaced_below:
+                lacks = "durable" if store.confirm_offset >= replaced_below else "confirmed by the copies"
+                logger.warning(
+                    "%d commit log files stay: what replaced their messages is not %s yet", len(files), lacks
+                )
                 return
-            paths = self._store.drop_first_segments(len(files))
+            paths = store.drop_first_segments(len(files))
             logger.info("removing %d commit log files up to offset %d", len(files), files[-1].end)
             self.removed_files += len(files)
-            self._store.remove_paths(paths)
+            store.remove_paths(paths)
             if self._manual:  # a round takes a few files only
                 self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 

@@ -24,6 +24,7 @@ from orbitmq.protocol.properties import Property, decode_properties, without_pro
 from orbitmq.store.files import DiskUsage, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.settings import FlushDiskType
+from orbitmq.store.store import MessageStore
 from orbitmq.testing import EmbeddedBroker
 from orbitmq.timing.levels.runs import RUNS_MAX
 from orbitmq.timing.restoring import source_of
@@ -256,6 +257,35 @@ def test_t04_a_file_goes_only_after_what_replaced_its_messages_is_durable(
     assert unit is not None
     assert synced_when_it_went is not None
     assert synced_when_it_went >= unit[0] + unit[1]
+
+
+class LaggingCopies:
+    """A store that is confirmed up to where its copies are."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.confirm_offset = store.confirm_offset
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def test_t04_a_file_goes_only_after_the_copies_have_what_replaced_its_messages(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.little.send(body=b"later", level=3)
+    kept.fill(3)
+    copies = kept.housekeeping._store = LaggingCopies(kept.store)  # type: ignore[assignment]
+    kept.clean()
+    assert kept.rewriting.rewritten_count == 1
+    for _ in range(3):
+        kept.clean()
+        assert 0 in kept.files, "synced here, and nowhere else"
+    assert "not confirmed by the copies yet" in caplog.text
+    copies.confirm_offset = kept.store.log.end  # type: ignore[attr-defined]
+    kept.clean()
+    assert 0 not in kept.files
+    assert deliver(kept) == [b"later"]
 
 
 def test_t04_a_kill_in_the_middle_neither_loses_nor_repeats(kept: Kept, open_again: Reopen, disk: Disk) -> None:
