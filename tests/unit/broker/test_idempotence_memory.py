@@ -26,6 +26,13 @@ def keep(memory: KeyMemory, scope: str, epoch: int, digest: int, now_ms: int = 0
     return memory.keep(SendIdentity(scope, epoch, digest), pack(digest, 1, 2), now_ms, now_ms) is not None
 
 
+def take_back(memory: KeyMemory, scope: str, epoch: int, digest: int, place: int) -> None:
+    known = memory.scope(scope)
+    keys = None if known is None else known.keys_of(epoch)
+    assert keys is not None
+    memory.take_back(keys, digest, place)
+
+
 def test_a_place_is_one_number() -> None:
     place = SentPlace((1 << 63) - 1, (1 << 63) - 1, 0x7FFFFFFF)
     assert unpack(place.packed()) == place
@@ -43,7 +50,7 @@ def test_more_keys_than_one_table_holds_are_found_and_taken_out() -> None:
     assert all(memory.find(SendIdentity("s", 0, digest), "T") == pack(digest, 1, 2) for digest in range(1, count + 1))
     assert memory.find(SendIdentity("s", 0, count + 1), "T") is None
     for digest in (1, count):
-        memory.forget(SendIdentity("s", 0, digest), pack(digest, 1, 2))
+        take_back(memory, "s", 0, digest, pack(digest, 1, 2))
         assert memory.find(SendIdentity("s", 0, digest), "T") is None
     assert memory.key_count == count - 2
     assert memory.used_bytes == (TABLE_KEYS - 1) * KEY_BYTES + 999 * PACKED_KEY_BYTES + SCOPE_BYTES
@@ -55,7 +62,7 @@ def test_the_first_position_stays_when_all_keys_of_the_table_were_taken_out() ->
     for digest in range(1, TABLE_KEYS + 2):
         keep(memory, "s", 0, digest)
     for digest in range(1, TABLE_KEYS + 1):
-        memory.forget(SendIdentity("s", 0, digest), pack(digest, 1, 2))
+        take_back(memory, "s", 0, digest, pack(digest, 1, 2))
     keep(memory, "s", 0, TABLE_KEYS + 9)
     first = memory.first_position()
     assert first is not None
@@ -72,7 +79,7 @@ def test_a_key_stands_for_the_last_record_with_it_and_counts_once(others: int) -
     memory.keep(SendIdentity("s", 0, 5), pack(99, 9, 9), 0, 0)
     assert memory.key_count == 1 + others
     assert memory.find(SendIdentity("s", 0, 5), "T") == pack(99, 9, 9)
-    memory.forget(SendIdentity("s", 0, 5), pack(5, 1, 2))
+    take_back(memory, "s", 0, 5, pack(5, 1, 2))
     assert memory.find(SendIdentity("s", 0, 5), "T") is not None, "that place is not the one that failed"
 
 

@@ -86,8 +86,10 @@ def test_what_is_given_back_is_counted() -> None:
         for digest in range(20_000):
             memory.keep(SendIdentity("job", epoch, digest), pack(digest, 0, 0), 0, 0)
     assert memory.key_count == 40_000
-    memory.forget(SendIdentity("job", 3, 1), pack(1, 0, 0))
-    memory.forget(SendIdentity("job", 3, 19_999), pack(19_999, 0, 0))
+    job = memory.scope("job")
+    assert job is not None
+    for digest in (1, 19_999):
+        memory.take_back(job.current, digest, pack(digest, 0, 0))
     memory.expire(73 * 3_600_000, 0)
     assert (memory.used_bytes, memory.key_count, memory.scope_count) == (0, 0, 0)
     steps = 0

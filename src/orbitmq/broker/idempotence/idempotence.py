@@ -29,6 +29,7 @@ from orbitmq.broker.idempotence.journal import (
     KeysBlock,
     PositionBlock,
     decode_blocks,
+    digest_and_place,
     encode_ended_topic,
     encode_finished,
     encode_keys,
@@ -151,7 +152,7 @@ class Idempotence:
     def sent(self, identity: SendIdentity, record: Dispatched, queue_id: int) -> None:
         """A new send got its place; `queue_id` is what its sender is told."""
         place = pack(record.physical_offset, record.queue_offset, queue_id)
-        keys = self.memory.keep(identity, place, record.store_timestamp, self._steady_ms())
+        keys = self.memory.keep(identity, place, record.store_timestamp, self._steady_ms(), is_confirmed=False)
         if keys is not None:
             self._sent[record.physical_offset] = (keys, entry_of(identity.digest, place), record)
 
@@ -166,8 +167,16 @@ class Idempotence:
 
     def failed(self, identity: SendIdentity, record: Dispatched, queue_id: int) -> None:
         """That send did not reach the log: a repeat of it is a first send."""
-        if self._sent.pop(record.physical_offset, None) is not None:
-            self.memory.forget(identity, pack(record.physical_offset, record.queue_offset, queue_id))
+        sent = self._sent.pop(record.physical_offset, None)
+        if sent is not None:
+            place = pack(record.physical_offset, record.queue_offset, queue_id)
+            self.memory.take_back(sent[0], identity.digest, place)
+
+    def take_back(self, to: int) -> None:
+        """The log was cut at `to`: a repeat of what was sent behind it is a first send, and no epoch began there."""
+        for position in sorted((position for position in self._sent if position >= to), reverse=True):
+            keys, entry, _ = self._sent.pop(position)
+            self.memory.take_back(keys, *digest_and_place(entry))
 
     def finish(self, scope: str, finished: Finished, now_ms: int) -> bool:
         """The sender has the answers to all its sends in that epoch and will not repeat one; see `KeyMemory.finish`.
@@ -207,18 +216,20 @@ class Idempotence:
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        sent, position = self._sent, self._position
+        sent, position, memory = self._sent, self._position, self.memory
+        keeps_aside = memory.keeps_aside
         for entry in entries:
             if entry.properties.rfind(IDENTITY_MARK) < 0:  # `in` takes several times as long
                 continue
             if sent and (known := sent.pop(entry.physical_offset, None)) is not None:
                 self._unsaved.setdefault(known[0], []).append(known[1])
+                if keeps_aside:
+                    memory.confirm(known[0], digest_and_place(known[1])[1])
             elif entry.physical_offset >= position:
                 self._learn(entry)
         if entries and (last := entries[-1]).end_offset > position:
             self._position = last.end_offset
             self._witness = (last.physical_offset, last.store_timestamp)
-            memory = self.memory
             if memory.scope_count or memory.finished:
                 memory.expire(last.store_timestamp, self._steady_ms())
                 memory.give_back(GIVEN_BACK_AT_LEAST + 2 * len(entries))

@@ -65,8 +65,7 @@ class KeysBlock(NamedTuple):
         """(digest, packed place) of every entry."""
         entries = self.entries
         for at in range(0, len(entries), ENTRY_BYTES):
-            number = int.from_bytes(entries[at : at + ENTRY_BYTES])
-            yield number >> 160, number & _PLACE_MASK
+            yield digest_and_place(int.from_bytes(entries[at : at + ENTRY_BYTES]))
 
 
 _PLACE_MASK: Final = (1 << 160) - 1
@@ -98,6 +97,10 @@ Block = KeysBlock | PositionBlock | FinishedBlock | EndedTopicBlock
 def entry_of(digest: int, place: int) -> int:
     """Digest and packed place as the one number that an entry is."""
     return digest << 160 | place
+
+
+def digest_and_place(entry: int) -> tuple[int, int]:
+    return entry >> 160, entry & _PLACE_MASK
 
 
 def encode_keys(scope: str, epoch: int, used_ms: int, entries: Iterable[int]) -> bytes:

@@ -14,6 +14,8 @@ Rules of this file
 6. Keys lie in tables and pages of a bounded size, so that neither the growth of an epoch nor its end holds the loop. What an epoch may
    hold is bounded by what its owner may take of the memory.
 7. What is finished keeps no keys, and takes no room from anybody.
+8. What a send replaces whose record has not come back from the log, an epoch or an older place, comes back when that record is cut off;
+   until `confirm` it is kept aside.
 """
 
 from __future__ import annotations
@@ -191,6 +193,10 @@ class KeyMemory:
         """Names of lasting scopes, running or finished."""
         self._going: list[dict[int, int] | list[Page]] = []
         """Keys nobody looks at any more; they are given back a few at a time."""
+        self._aside: dict[EpochKeys, EpochKeys | None] = {}
+        """Of epochs that were begun by records which are not confirmed: the keys that they ended."""
+        self._replaced: dict[int, int] = {}
+        """Of places that are not confirmed: the place that the key had before."""
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -295,11 +301,17 @@ class KeyMemory:
 
     # --- remembering ------------------------------------------------------------------------------------------------
 
-    def keep(self, identity: SendIdentity, place: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
-        """Remember a send. The keys it was put among; None when its epoch is stale or this is known."""
-        keys = self._enter(identity.scope, identity.epoch, wall_ms, steady_ms)
-        if keys is None or keys.get(identity.digest) == place:
+    def keep(
+        self, identity: SendIdentity, place: int, wall_ms: int, steady_ms: int, *, is_confirmed: bool = True
+    ) -> EpochKeys | None:
+        """Remember a send. The keys it was put among; None when its epoch is stale or this is known. Without `is_confirmed` it is
+        confirmed or taken back later."""
+        keys = self._enter(identity.scope, identity.epoch, wall_ms, steady_ms, is_confirmed=is_confirmed)
+        before = None if keys is None else keys.get(identity.digest)
+        if keys is None or before == place:
             return None
+        if before is not None and not is_confirmed:
+            self._replaced[place] = before
         self._put(keys, identity.digest, place)
         return keys
 
@@ -307,9 +319,9 @@ class KeyMemory:
         self, sends: Sequence[SendIdentity], places: Sequence[int], wall_ms: int, steady_ms: int
     ) -> EpochKeys | None:
         """Remember sends of one scope and epoch of which `find_all` has just said that none is known, and no two of which are the
-        same. The keys they were put among; None when their epoch is stale. Cost: about 0.4 us each."""
+        same; they are confirmed or taken back later. The keys they were put among; None when their epoch is stale. 0.4 us each."""
         first = sends[0]
-        keys = self._enter(first.scope, first.epoch, wall_ms, steady_ms)
+        keys = self._enter(first.scope, first.epoch, wall_ms, steady_ms, is_confirmed=False)
         if keys is not None:
             taken = [keys.put(identity.digest, place) for identity, place in zip(sends, places, strict=True)]
             self.key_count += len(taken) - taken.count(0)
@@ -330,7 +342,9 @@ class KeyMemory:
             self.key_count += 1
             self._owners.takes(keys.owner, taken)
 
-    def _enter(self, name: str, epoch: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
+    def _enter(
+        self, name: str, epoch: int, wall_ms: int, steady_ms: int, *, is_confirmed: bool = True
+    ) -> EpochKeys | None:
         """The keys of an epoch in which somebody sends; a new one ends the one before the current. None when it is stale."""
         table = self._table(name)
         now_ms = steady_ms if table is self._transient else wall_ms
@@ -343,20 +357,50 @@ class KeyMemory:
             if table is self._lasting:
                 self._names.add(name)
         elif epoch > scope.current.epoch:
-            self._leave(scope.previous)
-            scope.previous, scope.current = scope.current, EpochKeys(name, epoch, scope.owner)
+            self._count(scope.previous, -1)
+            begun = EpochKeys(name, epoch, scope.owner)
+            if is_confirmed:
+                self._give(scope.previous)
+            else:
+                self._aside[begun] = scope.previous
+            scope.previous, scope.current = scope.current, begun
         if now_ms - scope.used_ms >= SCOPE_TOUCH_MS or scope.used_ms - now_ms > CLOCK_JUMP_MS:
             scope.used_ms = now_ms
             table[name] = table.pop(name)
         return scope.keys_of(epoch)
 
-    def forget(self, identity: SendIdentity, place: int) -> None:
-        """That send did not reach the log after all."""
-        scope = self._table(identity.scope).get(identity.scope)
-        keys = scope.keys_of(identity.epoch) if scope is not None else None
-        if keys is not None and (freed := keys.remove(identity.digest, place)):
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether something would come back with `take_back`."""
+        return bool(self._aside or self._replaced)
+
+    def confirm(self, keys: EpochKeys, place: int) -> None:
+        """A send that was kept among these keys is in the log for good."""
+        self._replaced.pop(place, None)
+        self._give(self._aside.pop(keys, None))
+
+    def take_back(self, keys: EpochKeys, digest: int, place: int) -> None:
+        """That send is not in the log after all: what it replaced holds again."""
+        scope = self._table(keys.scope).get(keys.scope)
+        is_counted = scope is not None and (keys is scope.current or keys is scope.previous)
+        before = self._replaced.pop(place, None)
+        if before is not None and keys.get(digest) == place:
+            keys.put(digest, before)
+        elif (freed := keys.remove(digest, place)) and is_counted:
             self.key_count -= 1
             self._owners.takes(keys.owner, -freed)
+        if not is_counted and not self.is_live(keys):
+            self._give(self._aside.pop(keys, None))
+        while scope is not None and not scope.current.count:
+            if scope.current in self._aside:
+                aside = self._aside.pop(scope.current)
+                assert scope.previous is not None, "it was the current epoch when this one began"
+                scope.current, scope.previous = scope.previous, aside
+                self._count(aside, 1)
+            else:
+                if scope.previous is None:
+                    self._drop(scope)
+                return
 
     def finish(self, name: str, finished: Finished, wall_ms: int) -> bool:
         """The sender has all its answers: forget the keys of the epoch and those before it, and refuse its sends from now on. A name
@@ -421,9 +465,11 @@ class KeyMemory:
         return (name for name in every if name.startswith(prefixes))
 
     def is_live(self, keys: EpochKeys) -> bool:
-        """Whether these keys are still remembered."""
+        """Whether these keys are still remembered, or kept aside."""
         scope = self._table(keys.scope).get(keys.scope)
-        return scope is not None and (keys is scope.current or keys is scope.previous)
+        if scope is not None and (keys is scope.current or keys is scope.previous):
+            return True
+        return any(keys is aside for aside in self._aside.values())
 
     def ends(self) -> frozenset[tuple[str, int]]:
         """Scopes and epochs that were finished, and are not forgotten."""
@@ -441,6 +487,7 @@ class KeyMemory:
             yield scope.current
             if scope.previous is not None:
                 yield scope.previous
+        yield from filter(None, self._aside.values())
 
     # --- forgetting -------------------------------------------------------------------------------------------------
 
@@ -496,8 +543,18 @@ class KeyMemory:
 
     def _leave(self, keys: EpochKeys | None) -> None:
         if keys is not None:
-            self.key_count -= keys.count
-            self._owners.takes(keys.owner, -keys.used_bytes)
+            self._count(keys, -1)
+            self._give(self._aside.pop(keys, None))
+            self._give(keys)
+
+    def _count(self, keys: EpochKeys | None, times: int) -> None:
+        if keys is not None:
+            self.key_count += times * keys.count
+            self._owners.takes(keys.owner, times * keys.used_bytes)
+
+    def _give(self, keys: EpochKeys | None) -> None:
+        """Nobody looks at these keys any more."""
+        if keys is not None:
             if keys.table:
                 self._going.append(keys.table)
             if keys.packed is not None:
