@@ -17,7 +17,7 @@ Rules of this file
 6. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
    admitted itself.
 7. A half message waits in the half topic whatever times it names: they are looked at when it is sent, and count from its commit.
-8. Every message is placed by `place`. Of a topic that no check can fail for, only the number of queues is looked up; that is forgotten
+8. Every message is placed by `place`. Of a topic that no check can fail for, only its queues and its type are looked up; that is forgotten
    as soon as the topic table changes.
 
 Source: RocketMQ broker, send path checks; delay levels and timers at put time.
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final, NamedTuple
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.core import BrokerCore
@@ -54,7 +55,7 @@ from orbitmq.broker.message_properties import (
     priority_of,
     read_facts,
 )
-from orbitmq.broker.message_types import check_lite, check_type
+from orbitmq.broker.message_types import check_lite, check_type, taken_type
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
@@ -109,6 +110,18 @@ MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 """Older clients send no limit of their own."""
 
 
+class PlainTopic(NamedTuple):
+    """A topic that no check can fail for: from how many queues a sender may choose, among how many the broker chooses, and the type of
+    messages that it takes."""
+
+    queues: int
+    write_queues: int
+    taken: str
+
+
+NOT_PLAIN: Final = PlainTopic(0, 0, MessageType.UNSPECIFIED)
+
+
 class Admission:
     def __init__(
         self,
@@ -137,8 +150,8 @@ class Admission:
         self._random_below = core.facilities.random_below
         self._store_bits = STORE_HOST_V6 if len(self.store_host) == 20 else 0
         self._plain_bits = 0 if self._store_bits else PLAIN_BITS
-        self._queues: dict[str, int] = {}
-        """By topic that no check can fail for, from how many queues a sender may choose."""
+        self._known: dict[str, PlainTopic] = {}
+        """By name."""
         self._version: DataVersion | None = None
         """That of the topics when these were learnt."""
 
@@ -173,13 +186,16 @@ class Admission:
 
     def _admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement:
         topic, queue_id, config = sending.topic, sending.queue_id, None
-        is_learnt = self._version is self._topics.version and not origin.knows_types
-        queues = self._queues.get(topic, 0) if is_learnt else 0
-        if not 0 <= queue_id < queues:
+        known = self._known.get(topic, NOT_PLAIN) if self._version is self._topics.version else NOT_PLAIN
+        if queue_id < 0 < known.write_queues:
+            queue_id = self._random_below(known.write_queues)
+        elif not 0 <= queue_id < known.queues:
             config = self.topic_of(sending, now_ms)
             queue_id = self.queue_of(config, queue_id)
             self._learn(config)
         facts = read_facts(sending.properties)
+        if config is None and origin.knows_types and facts.message_type != known.taken != MessageType.MIXED:
+            config = self.topic_of(sending, now_ms)
         if facts.marks & URGENT:
             config = config or self.topic_of(sending, now_ms)
             queue_id, facts = self._by_priority(config, queue_id, facts)
@@ -249,7 +265,7 @@ class Admission:
         """Remember a topic that no check can fail for."""
         if self._version is not self._topics.version:
             self._version = self._topics.version
-            self._queues.clear()
+            self._known.clear()
         settings, topic = self._settings, config.topic_name
         if not (
             settings.start_accept_send_request_timestamp
@@ -261,7 +277,10 @@ class Admission:
             or CLEANUP_POLICY in config.attributes
             or QUEUE_TYPE in config.attributes
         ):
-            self._queues[topic] = max(config.write_queue_nums, config.read_queue_nums)
+            write_queues = config.write_queue_nums
+            self._known[topic] = PlainTopic(
+                max(write_queues, config.read_queue_nums), write_queues, taken_type(config.attributes)
+            )
 
     def _check_unusual(
         self, sending: Sending, config: TopicConfig, topic: str, facts: SendFacts, born_host: bytes

@@ -11,7 +11,7 @@ Source: RocketMQ gRPC, SendMessage.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -25,12 +25,13 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Sending, StoredSend
 from orbitmq.broker.sends import Sends
 from orbitmq.protocol.grpc.decoding import read_send
-from orbitmq.protocol.grpc.messages import Code, SendMessageRequest, SendMessageResponse, SendResultEntry, Status
+from orbitmq.protocol.grpc.messages import Code, SendMessageRequest
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.sent_messages import SendLimits, sent_messages
-from orbitmq.protocol.grpc.status import status_of, status_of_all
+from orbitmq.protocol.grpc.sent_messages import SendLimits, SentMessage, sent_messages
+from orbitmq.protocol.grpc.status import status_of
+from orbitmq.protocol.grpc.written_answers import OK, WrittenStatus, send_answer, send_result, written_status
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.store.durability import PutStatus
@@ -39,19 +40,19 @@ from orbitmq.store.reads import RecordsNotInMemory
 logger = logging.getLogger("orbitmq.broker")
 
 ANY_QUEUE: Final = -1
-_STATUSES: Final = {
-    PutStatus.PUT_OK: status_of(Code.OK),
-    PutStatus.FLUSH_DISK_TIMEOUT: status_of(Code.MASTER_PERSISTENCE_TIMEOUT),
-}
+UNKNOWN: Final = (OK, b"")
+"""What became of a message that is on its way."""
+TOO_LATE: Final = written_status(status_of(Code.MASTER_PERSISTENCE_TIMEOUT))
+"""Of a message that was not durable in time."""
 
 
 class _OpenSend(msgspec.Struct):
-    """A request whose messages are not all answered."""
+    """A request whose messages are not all answered. results: of each the status and the entry of the answer, once they are known."""
 
     call: OpenCall
     origin: Origin
     received_ns: int
-    entries: list[SendResultEntry | None]
+    results: list[tuple[WrittenStatus, bytes]]
     open_count: int
 
 
@@ -77,18 +78,12 @@ class SendCalls:
     def send(self, call: OpenCall, request: SendMessageRequest) -> None:
         """Raises RpcError for a request that is wrong."""
         sent = sent_messages(request, call.address[0], self._clock.now_ms(), self._limits)
-        topic = request.messages[0].topic.name
-        queue_id = self._queue_of(topic, request)
-        open_send = _OpenSend(
-            call,
-            Origin(call.host, OUR_VERSION, knows_types=self._knows_types),
-            call.received_ns,
-            [None] * len(sent),
-            len(sent),
-        )
+        queue_id = self._queue_of(sent[0]) if len(sent) == 1 else ANY_QUEUE
+        origin = Origin(call.host, OUR_VERSION, knows_types=self._knows_types)
+        open_send = _OpenSend(call, origin, call.received_ns, [UNKNOWN] * len(sent), len(sent))
         for at, message in enumerate(sent):
             sending = Sending(
-                topic,
+                message.topic,
                 queue_id,
                 message.body,
                 message.properties,
@@ -110,42 +105,28 @@ class SendCalls:
         if refusal is not None:
             told(refusal)
 
-    def _queue_of(self, topic: str, request: SendMessageRequest) -> int:
-        group = request.messages[0].system_properties.message_group
-        if not group or len(request.messages) > 1:
-            return ANY_QUEUE
-        config = self._topics.get(topic)
+    def _queue_of(self, message: SentMessage) -> int:
+        config = self._topics.get(message.topic) if message.group else None
         if config is None or config.write_queue_nums <= 0:
             return ANY_QUEUE
-        return queue_of_group(group, config.write_queue_nums)
+        return queue_of_group(message.group, config.write_queue_nums)
 
 
 def _told(open_send: _OpenSend, at: int, outcome: StoredSend | Refusal) -> None:
     """What became of one message; with the last the request is answered."""
-    open_send.entries[at] = _entry(outcome)
+    results = open_send.results
+    results[at] = _result(outcome)
     open_send.open_count -= 1
-    if open_send.open_count or not open_send.call.is_wanted:
-        return
-    entries = [entry for entry in open_send.entries if entry is not None]
-    answer = SendMessageResponse(status=_status_above(entries), entries=entries)
-    open_send.call.answer(answer.SerializeToString())
-    open_send.call.end()
+    if not open_send.open_count and open_send.call.is_wanted:
+        open_send.call.answer(send_answer(results))
+        open_send.call.end()
 
 
-def _entry(outcome: StoredSend | Refusal) -> SendResultEntry:
+def _result(outcome: StoredSend | Refusal) -> tuple[WrittenStatus, bytes]:
     if isinstance(outcome, Refusal):
-        return SendResultEntry(status=refused_status(outcome))
-    entry = SendResultEntry(status=_STATUSES[outcome.status])
-    if outcome.status is PutStatus.PUT_OK:
-        entry.message_id = entry.transaction_id = outcome.unique_key
-        entry.offset = outcome.queue_offset
-        if outcome.handle:
-            entry.recall_handle = outcome.handle
-    return entry
-
-
-def _status_above(entries: Sequence[SendResultEntry]) -> Status:
-    """That of the only entry, whose text clients show; else the code that all have, or that they differ."""
-    if len(entries) == 1:
-        return entries[0].status
-    return status_of_all(Code(entry.status.code) for entry in entries)
+        status = written_status(refused_status(outcome))
+    elif outcome.status is PutStatus.PUT_OK:
+        return OK, send_result(OK, outcome.unique_key, outcome.queue_offset, outcome.handle or "")
+    else:
+        status = TOO_LATE
+    return status, send_result(status)

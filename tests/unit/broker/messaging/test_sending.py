@@ -138,6 +138,27 @@ def test_a_message_of_a_type_that_its_topic_does_not_take_is_refused(world: Worl
     assert "takes messages of type NORMAL" in answer.status.message
 
 
+def test_the_type_of_a_topic_is_asked_anew_when_it_changes(world: World) -> None:
+    plain, timed = message(), message(delivery_timestamp=Timestamp(seconds=NOW_S + 60))
+    codes = [world.send(one).status.code for one in (plain, timed, plain, timed)]
+    topic = TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=1)
+    world.rig.broker.topics.put(topic, {f"+{MESSAGE_TYPE}": "DELAY"})
+    codes += [world.send(one).status.code for one in (plain, timed, plain)]
+    wrong = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert codes == [Code.OK, wrong, Code.OK, wrong, wrong, Code.OK, wrong]
+
+
+def test_a_message_of_no_group_goes_to_any_queue_that_is_there_now(world: World) -> None:
+    def queue_of_next(number: int) -> int:
+        world.rig.chosen_queue = number
+        world.send(message())
+        return max(world.records("T"), key=lambda record: record.physical_offset).queue_id
+
+    assert [queue_of_next(number) for number in (3, 7, 9)] == [3, 7, 1]
+    world.rig.broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=2), {})
+    assert [queue_of_next(number) for number in (3, 7)] == [1, 1]
+
+
 def test_types_are_not_compared_where_that_is_switched_off(tmp_path: Path) -> None:
     world = World(tmp_path, settings=MessagingSettings(checks_types=False))
     at = world.rig.clock.now_ms() // 1_000 + 60

@@ -251,6 +251,14 @@ def test_the_type_follows_from_what_is_stored(
     assert more.items() <= values.items()
 
 
+def test_a_field_counts_more_than_a_user_property_of_the_same_name() -> None:
+    user = {"__SHARDINGKEY": "mine", "TRACE_CONTEXT": "00-9", "REDIRECT": "kept"}
+    (stored,) = sent(message(user=user, message_group="g", tag="SHARDINGKEY"))
+    values = exact_properties(stored.properties)
+    assert values is not None
+    assert (values["__SHARDINGKEY"], values["TRACE_CONTEXT"], values["REDIRECT"]) == ("g", "00-9", "kept")
+
+
 TEXT = st.text(max_size=5) | st.sampled_from(["\x01", "\x02", "a\x02TRAN_MSG\x01true", "TAGS", " "])
 
 
