@@ -44,6 +44,13 @@ INVALID_PARAMETER."""
 POP_WAITING_PER_QUEUE_MAX: Final = 1_024
 """Pops of one group that wait for messages of one queue; RocketMQ's bound. Beyond it the answer is POLLING_FULL."""
 
+POP_LOOKS_AT_ONCE_MAX: Final = 4_096
+"""Groups of waiting pops that a turn looks at for messages that came, 1 us each; a pop that is woken counts as 64. The others have the next
+turns."""
+
+POP_WAKES_MAX: Final = 10_000
+"""Messages that came and for which pops are to be woken yet, 1 KB each. Beyond it a turn goes on until there are fewer."""
+
 POP_QUESTION_UNITS_MAX: Final = 64
 """Messages whose tags a NOTIFICATION looks at, of a queue without more that nobody popped; where there are more it says that there is a
 message. RocketMQ's value (`maxMessageFilterNumForNotification`)."""

@@ -61,6 +61,10 @@ FREED: Final = "ordered pops"
 """Name of the wake-up at which messages of ordered pops come back."""
 
 
+WOKEN: Final = "pops to be woken"
+"""Name of the wake-up that goes on where a turn had no time to wake all."""
+
+
 class PopQuestion(msgspec.Struct, eq=False):
     """A question that waits: whether there is a message for a pop. `told` hears the answer."""
 
@@ -101,6 +105,7 @@ class Pops(Room):
         self._stops = False
         core.deadlines.define(HELD, self._check_held)
         core.deadlines.define(FREED, self._wake_freed)
+        core.deadlines.define(WOKEN, self._wake_more)
 
     # --- who may pop (Appender) ---------------------------------------------------------------------------------------
 
@@ -141,6 +146,8 @@ class Pops(Room):
     def arm(self, now_ns: int) -> None:
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
+        is_more = [self._waiters.next_step(), self._questions.next_step()]
+        self._deadlines.move(WOKEN, now_ns if any(is_more) else None)
         if not self._progress.is_open:
             return
         self._returns.arm()
@@ -206,6 +213,10 @@ class Pops(Room):
     def _wake(self, topic: str, group: str) -> None:
         self._waiters.wake(topic, group)
         self._questions.wake(topic, group)
+
+    def _wake_more(self) -> None:
+        self._waiters.go_on()
+        self._questions.go_on()
 
     def _check_held(self) -> None:
         now_ns = self._clock.monotonic_ns()

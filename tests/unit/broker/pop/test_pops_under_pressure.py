@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from tests.unit.broker.pop.test_surviving import give, said
 
 from orbitmq.broker.choosing.subscriptions import EVERYTHING
-from orbitmq.broker.choosing.wanted import ArrivedMessage
 from orbitmq.broker.pop import checkpoints
 from orbitmq.broker.pop.waiting import PopWaiters
 from orbitmq.errors import StoreUnwritableError
-from orbitmq.limits.pop import POP_ACKS_AT_ONCE_MAX, POP_RETRY_MS
+from orbitmq.limits.pop import POP_ACKS_AT_ONCE_MAX, POP_LOOKS_AT_ONCE_MAX, POP_RETRY_MS, POP_WAKES_MAX
 from orbitmq.protocol.pop_records import PopAcks
-from orbitmq.protocol.remoting.bodies import BatchAckBody, BatchAckEntry
+from orbitmq.protocol.remoting.bodies import BatchAckBody, BatchAckEntry, TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.store.dispatch import Dispatched
 
 
 class FullDisk:
@@ -120,5 +121,96 @@ def test_waking_a_group_looks_at_no_other_group(monkeypatch):
     looked_at = []
     whole = waiters.polls.wake_one
     monkeypatch.setattr(waiters.polls, "wake_one", lambda name, *more: looked_at.append(name) or whole(name, *more))
-    waiters.wake("T", "g7", ArrivedMessage(0, b""))
+    waiters.wake("T", "g7")
     assert (released, looked_at) == ([7], ["T@g7"])
+
+
+AT_ONCE = POP_LOOKS_AT_ONCE_MAX // 64
+"""Pops that a turn wakes."""
+
+
+def together(rig, *bodies):
+    """Messages that become visible in one turn."""
+    whole, rig.broker.end_turn = rig.broker.end_turn, lambda: None
+    for body in bodies:
+        rig.send("T", body)
+    rig.broker.end_turn = whole
+    whole()
+
+
+def test_groups_that_wait_for_one_topic_are_woken_in_steps_and_each_of_them(rig, make_popper):
+    rig.broker.topics.put(TopicConfig(topic_name="T"), {})
+    waiting = make_popper(rig), make_popper(rig)
+    groups = [f"g{number}" for number in range(2 * AT_ONCE + 1)]
+    for group in groups:
+        assert waiting[0].ask(group=group, pollTime=15_000) is None
+    together(rig, b"a")
+    woken = [len(waiting[0].peer.sent)]
+    assert waiting[1].bodies(group="other", initMode=0) == [b"a"], "who asks meanwhile is served"
+    while rig.broker.next_tick_ns <= rig.clock.monotonic_ns():
+        rig.broker.tick()
+        woken.append(len(waiting[0].peer.sent))
+    assert woken == [AT_ONCE, 2 * AT_ONCE, len(groups)]
+    for group, answer in zip(groups, waiting[0].answers(), strict=True):
+        assert [record.body for record, _, _ in waiting[0].read(answer, group=group)] == [b"a"]
+
+
+def test_a_thousand_that_wait_in_one_group_each_get_one_of_a_thousand_messages(rig, popper):
+    """One that is woken leaves the rest to the next: that is no matter of the depth of Python's stack."""
+    rig.broker.topics.put(TopicConfig(topic_name="T"), {})
+    for _ in range(1_000):
+        assert popper.ask(maxMsgNums=1, pollTime=15_000) is None
+    together(rig, *(b"%d" % number for number in range(1_000)))
+    assert len(popper.peer.sent) == AT_ONCE
+    while rig.broker.next_tick_ns <= rig.clock.monotonic_ns():
+        rig.broker.tick()
+    answers = popper.answers()
+    assert rig.broker.statistics.failed_handler_count == 0
+    bodies = [record.body for answer in answers for record, _, _ in popper.read(answer)]
+    assert sorted(bodies, key=int) == [b"%d" % number for number in range(1_000)]
+
+
+def waiters_of(groups, released):
+    """Two of each group, as (group, number)."""
+    waiters = PopWaiters(released.append)
+    for number in range(2):
+        for group in groups:
+            one = (group, number)
+            waiters.hold(one, "T", group, -1, now_ns=0, wait_ns=10**9, wanted=EVERYTHING, owner=one)
+    return waiters
+
+
+ARRIVED = Dispatched(0, 100, "T", 0, 0, 0, 0, None, None, 0, 0, b"")
+
+
+def test_who_goes_before_it_is_woken_leaves_its_place_to_the_next_of_its_group():
+    released, groups = [], [f"g{number}" for number in range(AT_ONCE + 3)]
+    waiters = waiters_of(groups, released)
+    waiters.arrived([ARRIVED])
+    assert released == [(group, 0) for group in groups[:AT_ONCE]]
+    waiters.polls.drop_owner((groups[-1], 0))
+    assert waiters.next_step()
+    waiters.go_on()
+    assert released[AT_ONCE:] == [(groups[-3], 0), (groups[-2], 0), (groups[-1], 1)]
+    assert not waiters.next_step()
+
+
+def test_another_message_is_not_kept_waiting_by_those_that_one_has_yet_to_wake():
+    released = []
+    waiters = waiters_of([f"g{number}" for number in range(AT_ONCE + 1)], released)
+    waiters.hold("other", "U", "g", -1, now_ns=0, wait_ns=10**9, wanted=EVERYTHING, owner="other")
+    waiters.arrived([ARRIVED])
+    assert waiters.next_step()
+    waiters.arrived([msgspec.structs.replace(ARRIVED, topic="U")])
+    assert "other" in released
+
+
+def test_messages_that_pops_are_to_be_woken_for_are_bounded():
+    released = []
+    waiters = waiters_of(["g"], released)
+    waiters._left = 0
+    waiters.arrived([ARRIVED] * POP_WAKES_MAX)
+    assert (len(waiters._wakes), released) == (POP_WAKES_MAX, [])
+    waiters.arrived([ARRIVED])
+    assert released, "one more, and the turn goes on"
+    assert len(waiters._wakes) <= POP_WAKES_MAX
