@@ -14,7 +14,7 @@ A group is popped over remoting and received over gRPC, by turns; either front s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,7 @@ from orbitmq.broker.messaging.held_messages import HeldMessages
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import PopOrders
-from orbitmq.broker.pop.settling import Hiding, PopName, PopSettling
+from orbitmq.broker.pop.settling import Hiding, PopName, PoppedMessage, PopSettling
 from orbitmq.broker.send_back import GivenBack, SendBacks
 from orbitmq.limits.grpc import RENEWALS_MS
 from orbitmq.protocol.grpc.messages import (
@@ -209,15 +209,26 @@ class ReceiveLife(Life):
         self.watch(self.rig.broker.rooms.pops.settling)
 
     def watch(self, settling: PopSettling) -> None:
-        """Note what is given back."""
-        hide, now_ns = settling.hide, self.rig.clock.monotonic_ns
+        """Note what is given back, by the broker or by a client that hides it for no time."""
+        hide, show, now_ns = settling.hide, settling.show, self.rig.clock.monotonic_ns
 
-        def watched(key: PopQueue, offset: int, pop: PopName, invisible_ms: int, **more: bool) -> Hiding:
-            if not invisible_ms and key.group == "g":
+        def note(key: PopQueue, offset: int) -> None:
+            if key.group == "g":
                 self.account.given_back |= dict.fromkeys(self.read(key.topic, key.queue_id, offset), now_ns())
+
+        def hidden(key: PopQueue, offset: int, pop: PopName, invisible_ms: int, **more: bool) -> Hiding:
+            if not invisible_ms:
+                note(key, offset)
             return hide(key, offset, pop, invisible_ms, **more)
 
-        settling.hide = watched  # type: ignore[method-assign]
+        def shown(messages: Iterable[PoppedMessage], *, suspended: bool) -> int:
+            found = list(messages)
+            for message in found:
+                note(message.queue, message.offset)
+            return show(found, suspended=suspended)
+
+        settling.hide = hidden  # type: ignore[method-assign]
+        settling.show = shown  # type: ignore[method-assign]
 
     def read(self, topic: str, queue_id: int, offset: int, count: int = 1) -> list[bytes]:
         """Bodies from there on. What is not in memory is read by the worker, which is done at once."""

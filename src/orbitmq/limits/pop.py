@@ -27,6 +27,9 @@ POP_STORED_PAUSE_MS: Final = 1_000
 POP_STORED_AT_ONCE_MAX: Final = 200
 """Checkpoints, and acknowledgements of what was forgotten, that are stored in one step: about 5 ms."""
 
+POP_JOINED_OFFSETS_MAX: Final = 1_024
+"""How far messages lie apart that are given back as one pop: whoever stores it looks at each 64 offsets between them."""
+
 POP_RECORDS_AT_ONCE_MAX: Final = 1_000
 """Checkpoints and acknowledgements that a start looks up at a time among the timers."""
 

@@ -10,12 +10,11 @@ Source: RocketMQ gRPC, receipt handle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.pop.in_flight import PopQueue
-from orbitmq.broker.pop.settling import Hiding, PoppedMessage, PopSettling, pop_of
+from orbitmq.broker.pop.settling import Hiding, PoppedMessage, pop_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.grpc.messages import Code, Status
 from orbitmq.protocol.grpc.receipt_handles import ReceiptHandle
@@ -52,16 +51,3 @@ def settling_status(refusal: Refusal) -> Status:
     if is_wrong_handle(refusal):
         return status_of(Code.INVALID_RECEIPT_HANDLE, refusal.remark)
     return refused_status(refusal)
-
-
-def release(settling: PopSettling, messages: Iterable[PoppedMessage], *, suspended: bool) -> int:
-    """Make messages visible now that nobody gets, instead of after their invisible time; how many were. `suspended`: none of them was
-    delivered, so this counts as no attempt. What cannot be done now happens when the invisible time is over."""
-    count = 0
-    for message in messages:
-        try:
-            settling.hide(*message, 0, suspended=suspended)
-        except Refusal:
-            continue
-        count += 1
-    return count

@@ -26,7 +26,6 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.acknowledging import check_invisible
 from orbitmq.broker.messaging.forwarding import Forwarding
 from orbitmq.broker.messaging.polling_time import polling_ns
-from orbitmq.broker.messaging.popped import release
 from orbitmq.broker.messaging.renewal import Renewals
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.sessions import Session, Sessions
@@ -318,7 +317,7 @@ class ReceiveCalls:
         """Nobody gets what was taken for a call, nor what was written of it."""
         messages = [given.message for given in receive.given] + [taken.message for taken in receive.left]
         receive.left.clear()
-        self._pops.figures.call_lost_count += release(self._pops.settling, messages, suspended=True)
+        self._pops.figures.call_lost_count += self._pops.settling.show(messages, suspended=True)
 
     def _end(self, receive: _Receive, status: Status | None) -> None:
         """Write the last item, behind a status where none was written."""

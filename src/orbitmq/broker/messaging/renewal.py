@@ -16,7 +16,7 @@ from typing import Final
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.messaging.held_messages import HeldMessage, HeldMessages
-from orbitmq.broker.messaging.popped import is_wrong_handle, named_by, release, renewed_handle
+from orbitmq.broker.messaging.popped import is_wrong_handle, named_by, renewed_handle
 from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
@@ -83,10 +83,7 @@ class Renewals:
 
     def run_due(self) -> None:
         """Renew what is due, and give back what nobody holds any more; a bounded number of messages."""
-        left = RENEWED_AT_ONCE_MAX
-        while self._gone and left:
-            self._give_back(self._gone.popleft())
-            left -= 1
+        left = RENEWED_AT_ONCE_MAX - self._give_back(RENEWED_AT_ONCE_MAX)
         now_ms = self._clock.now_ms()
         due = self.held.take_due(now_ms, left)
         for held in due:
@@ -95,8 +92,7 @@ class Renewals:
 
     def close(self) -> None:
         """Give back everything that is to be given back."""
-        while self._gone:
-            self._give_back(self._gone.popleft())
+        self._give_back(len(self._gone))
         self._arm()
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -149,6 +145,10 @@ class Renewals:
         self._gone += self.held.take_all(session)
         self._arm()
 
-    def _give_back(self, held: HeldMessage) -> None:
-        message = named_by(decode_handle(held.handle), held.topic, held.group)
-        self._figures.client_gone_count += release(self._settling, [message], suspended=False)
+    def _give_back(self, limit: int) -> int:
+        """Of what clients held that have gone; how many were looked at. Nobody gets them: they are visible now, instead of after their
+        invisible time."""
+        gone = [self._gone.popleft() for _ in range(min(limit, len(self._gone)))]
+        messages = [named_by(decode_handle(held.handle), held.topic, held.group) for held in gone]
+        self._figures.client_gone_count += self._settling.show(messages, suspended=False)
+        return len(gone)

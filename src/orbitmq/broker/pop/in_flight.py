@@ -374,6 +374,18 @@ class QueueInFlight:
         self._set_alarm(number, chunk, due_ms)
         return True
 
+    def renew_together(self, offsets: Sequence[int], new_popped_ms: int, due_ms: int, *, suspended: bool) -> None:
+        """As `renew`, of messages in flight at these rising offsets, none of which is covered: they become one pop."""
+        start = offsets[0]
+        for offset in offsets:
+            number, at = divmod(offset, CHUNK_OFFSETS)
+            chunk = self._chunks[number]
+            chunk.distance[at] = offset - start
+            chunk.suspend(at, suspended=suspended)
+            chunk.popped_ms[at], chunk.due_ms[at] = new_popped_ms, due_ms
+            self._set_alarm(number, chunk, due_ms)
+        self._all.popped(self.key, start, offsets[-1] + 1, new_popped_ms, start)
+
     def take_due(self, number: int, alarm_ms: int, now_ms: int) -> list[tuple[int, int]]:
         """Offset and pop time of the messages of a chunk that are due, for `InFlight.take_due`; sets the next alarm of the chunk."""
         if not self.waits_for(number, alarm_ms):

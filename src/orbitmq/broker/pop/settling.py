@@ -12,7 +12,7 @@ Source: RocketMQ broker, POP: acknowledgements and invisible times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.errors import ProtocolError, StoreUnwritableError
-from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_INVISIBLE_MS_MAX
+from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_INVISIBLE_MS_MAX, POP_JOINED_OFFSETS_MAX, POP_MESSAGES_MAX
 from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, PopReceipt
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.codes import ResponseCode
@@ -130,9 +130,7 @@ class PopSettling:
         if pop.is_ordered:
             return self._hide_in_order(key, offset, pop, invisible_ms)
         self._check_not_overdue(key, offset)
-        popped_ms = max(self._progress.pop_time_ms(), pop.popped_ms + 1)
-        now_ms = self._clock.now_ms()  # behind the pop time when the clock was set back
-        due_ms = invisible_ms + (now_ms if popped_ms > now_ms + POP_CLOCK_SLACK_MS else popped_ms)
+        popped_ms, due_ms = self._times(pop.popped_ms, invisible_ms)
         queue = self._progress.find(key)
         if (
             queue is None
@@ -142,7 +140,45 @@ class PopSettling:
             raise _no_message(key, offset)
         return Hiding(popped_ms, due_ms - popped_ms)
 
+    def show(self, messages: Iterable[PoppedMessage], *, suspended: bool) -> int:
+        """Make messages visible now, as `hide` with 0; how many were. What cannot be shown now is when its invisible time is over.
+
+        Of those that nothing is stored of yet neighbours become one pop: to store what is in flight takes one record for 32 of them.
+        """
+        count = 0
+        together: dict[PopQueue, list[tuple[int, int]]] = {}
+        for key, offset, pop in messages:
+            queue = self._progress.find(key)
+            try:
+                if not self._can_be_joined(queue, offset, pop):
+                    self.hide(key, offset, pop, 0, suspended=suspended)
+                    count += 1
+                else:
+                    self._check_not_overdue(key, offset)
+                    together.setdefault(key, []).append((offset, pop.popped_ms))
+            except Refusal:
+                continue
+        for key, named in together.items():
+            popped_ms, due_ms = self._times(max(popped_ms for _, popped_ms in named), 0)
+            queue = self._progress.in_flight.queues[key]
+            for offsets in _neighbours(sorted({offset for offset, _ in named})):
+                queue.renew_together(offsets, popped_ms, due_ms, suspended=suspended)
+                count += len(offsets)
+        return count
+
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _times(self, popped_before_ms: int, invisible_ms: int) -> tuple[int, int]:
+        """Pop time and due time of what is hidden from now on, and was popped before."""
+        popped_ms = max(self._progress.pop_time_ms(), popped_before_ms + 1)
+        now_ms = self._clock.now_ms()  # behind the pop time when the clock was set back
+        return popped_ms, invisible_ms + (now_ms if popped_ms > now_ms + POP_CLOCK_SLACK_MS else popped_ms)
+
+    def _can_be_joined(self, queue: QueueInFlight | None, offset: int, pop: PopName) -> bool:
+        """Whether a message is in flight since this pop, in no order, and nothing is stored of it."""
+        if queue is None or pop.is_ordered or pop.broker_name != self._name:
+            return False
+        return queue.has(offset, pop.popped_ms) and queue.covered(offset, pop.popped_ms) is None
 
     def _was_settled(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         """As `acknowledge`, of a message that is not in flight by this pop, unless it is an ordered one."""
@@ -198,6 +234,18 @@ class PopSettling:
         """As RocketMQ sees it: the end of the queue is in it."""
         topic, _, queue_id = key
         return self._store.min_offset(topic, queue_id) <= offset <= self._store.max_offset(topic, queue_id)
+
+
+def _neighbours(offsets: Iterable[int]) -> Iterator[list[int]]:
+    """Rising offsets in pieces as one pop brings them."""
+    piece: list[int] = []
+    for offset in offsets:
+        if piece and (len(piece) == POP_MESSAGES_MAX or offset >= piece[0] + POP_JOINED_OFFSETS_MAX):
+            yield piece
+            piece = []
+        piece.append(offset)
+    if piece:
+        yield piece
 
 
 def check_invisible(invisible_ms: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.broker.messaging.conftest import FrontRig
+from tests.unit.broker.pop.test_surviving import said
 from tests.worlds.grpc_calls import ListCall
 from tests.worlds.grpc_consumers import GrpcConsumer, received
 
@@ -11,6 +12,7 @@ from orbitmq.broker.messaging.renewal import RENEWALS
 from orbitmq.broker.pop.settling import PopSettling
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.grpc import RENEWED_AT_ONCE_MAX
+from orbitmq.limits.pop import POP_MESSAGES_MAX
 from orbitmq.protocol.grpc.messages import (
     ClientType,
     Code,
@@ -21,6 +23,7 @@ from orbitmq.protocol.grpc.messages import (
     Resource,
 )
 from orbitmq.protocol.grpc.rpcs import Rpc
+from orbitmq.protocol.pop_records import PopCheckpoint
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -265,6 +268,48 @@ def test_very_many_are_given_back_in_steps(rig: FrontRig, push: GrpcConsumer) ->
     assert rig.broker.rooms.pops.figures.client_gone_count == RENEWED_AT_ONCE_MAX
     rig.advance(1)
     assert rig.broker.rooms.pops.figures.client_gone_count == count
+
+
+def test_a_stop_stores_one_record_for_neighbours_that_are_given_back(rig: FrontRig, push: GrpcConsumer) -> None:
+    """A hundred thousand records took six seconds of a stop, and as many of the next start."""
+    count, got = 100, []
+    for number in range(count):
+        rig.sent_ok("T", b"%d" % number)
+    while len(got) < count:
+        got += push.found(renews=True)
+        rig.advance(7)
+    push.ack(got[50])
+    rig.front.close()
+    assert rig.broker.rooms.pops.figures.client_gone_count == count - 1
+    rig.reopen()
+    assert len([one for one in said(rig) if isinstance(one, PopCheckpoint)]) == -(-count // POP_MESSAGES_MAX)
+    other, found = GrpcConsumer(rig.client("other")), []
+    rig.advance(1_100)
+    while answer := other.receive(polling_ms=5_000).messages if len(found) < count - 1 else ():
+        found += answer
+    assert sorted(int(one.body) for one in found) == [number for number in range(count) if number != 50]
+    assert {one.system_properties.delivery_attempt for one in found} == {2}
+
+
+def test_what_is_stored_settled_or_in_order_is_given_back_by_itself(
+    rig: FrontRig, push: GrpcConsumer, other: GrpcConsumer
+) -> None:
+    for number in range(6):
+        rig.sent_ok("T", b"%d" % number)
+    push.found(count=2, renews=True)
+    rig.advance(15_000)
+    assert rig.broker.rooms.pops.checkpoints.stored_count == 1
+    push.ack(push.found(count=2, renews=True)[0])
+    push.found(count=2, renews=True)
+    ordered = GrpcConsumer(rig.client("in order"), group="ordered")
+    rig.broker.groups.put(SubscriptionGroupConfig(group_name="ordered", consume_message_orderly=True))
+    ordered.connect(ClientType.PUSH_CONSUMER)
+    ordered.found(count=3, renews=True)
+    rig.front.sessions.end_all("both go")
+    rig.advance(1_100)
+    assert rig.broker.rooms.pops.figures.client_gone_count == 5 + 3
+    assert sorted(other.receive().bodies) == [b"0", b"1", b"3", b"4", b"5"]
+    assert GrpcConsumer(rig.client("next"), group="ordered").receive().bodies[:3] == [b"0", b"1", b"2"]
 
 
 def test_a_receive_that_finds_something_for_a_client_that_is_gone_releases_it(
