@@ -170,6 +170,11 @@ SETTINGS_BYTES_MAX: Final = 262_144
 """Settings of one client: as many topics as it may have, with their longest names and some tags each. To take apart what a consumer
 wants of them takes up to 40 ms. Larger ones end the stream with INVALID_ARGUMENT."""
 
+COMMAND_FIELDS_MAX: Final = 4
+"""Fields of a command of more bytes than settings have, and of its parts: clients answer with two or three. Only such answers may be
+larger, as stacks of a thousand threads and messages that are sent back are: to take 4 MiB of many parts apart takes 50 ms. Another one ends
+its stream with INVALID_ARGUMENT."""
+
 CLIENT_VERSION_CHARS_MAX: Final = 64
 """Characters of a client's version that are kept; tools show it."""
 

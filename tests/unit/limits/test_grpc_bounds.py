@@ -70,6 +70,7 @@ ELSEWHERE = {
     "ENDPOINTS_BYTES_MAX": FRONT + "routes.py::test_what_every_queue_would_repeat_is_bounded",
     "SESSIONS_SETTINGS_BYTES_MAX": FRONT + "sessions.py::test_settings_of_all_clients_together_are_bounded",
     "SETTINGS_BYTES_MAX": FRONT + "telemetry.py::test_wrong_settings_end_the_stream_and_nobody_is_known_by_them",
+    "COMMAND_FIELDS_MAX": GRPC + "decoding.py::test_a_large_command_has_few_fields",
     "SETTINGS_PARTS_MAX": FRONT + "telemetry.py::test_wrong_settings_end_the_stream_and_nobody_is_known_by_them",
     "SETTINGS_PART_BYTES": FRONT + "sessions.py::test_settings_of_all_clients_together_are_bounded",
     "SETTINGS_TOPICS_MAX": FRONT + "telemetry.py::test_wrong_settings_end_the_stream_and_nobody_is_known_by_them",

@@ -30,7 +30,7 @@ from orbitmq.limits.grpc import SETTINGS_BYTES_MAX, SETTINGS_PARTS_MAX, SETTINGS
 from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import EVERYTHING
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
-from orbitmq.protocol.grpc.decoding import read_message
+from orbitmq.protocol.grpc.decoding import read_command, read_message
 from orbitmq.protocol.grpc.merged_settings import ClientRules, consumer_settings, part_count, producer_settings
 from orbitmq.protocol.grpc.messages import (
     ClientType,
@@ -82,7 +82,7 @@ class TelemetryCalls:
 
     def calls(self) -> Mapping[Rpc, ServedCall]:
         return {
-            Rpc.TELEMETRY: ServedCall(partial(read_message, TelemetryCommand), self.telemetry, self.stream_over),
+            Rpc.TELEMETRY: ServedCall(read_command, self.telemetry, self.stream_over),
             Rpc.HEARTBEAT: ServedCall(partial(read_message, HeartbeatRequest), self.heartbeat),
             Rpc.NOTIFY_CLIENT_TERMINATION: ServedCall(
                 partial(read_message, NotifyClientTerminationRequest), self.terminate
