@@ -81,6 +81,10 @@ DROPPED_STREAMS_MAX: Final = 4_096
 a frame counts as one on a closed stream, and ends the connection."""
 
 # --- calls ---------------------------------------------------------------------------------------------------------
+QUEUED_CALLS_MAX: Final = 8
+"""Calls of a connection in the queue of requests when that is needed; the others wait behind them, and nothing more is read. A receive of a
+topic with eight queues takes 0.15 ms: forty clients with thousands of them keep a send of another one waiting for 50 ms."""
+
 SEND_REQUEST_BYTES_MAX: Final = 130 * 1024 * 1024
 """Largest message of a send, as in RocketMQ's proxy; a larger one ends the call with RESOURCE_EXHAUSTED."""
 

@@ -70,6 +70,9 @@ LARGE_READ_BYTES: Final = 16_384
 LARGE_READS_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of large reads that are looked at in one pass of the loop: 5 ms where each is a piece of a message, at some hundred MB/s."""
 
+READ_PIECE_BYTES: Final = 32_768
+"""Of a large read so much is looked at at a time: some 250 calls of gRPC, 20 ms with a hundred bytes each."""
+
 HANDLED_AT_ONCE_MAX: Final = 64
 """Requests of one read that are handled without a look at the clock; more of them wait in the line."""
 

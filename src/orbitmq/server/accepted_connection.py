@@ -22,7 +22,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, LARGE_READ_BYTES, READ_ROUND_BYTES, UNSENT_PAUSE_BYTES
+from orbitmq.limits.server import (
+    HANDLED_AT_ONCE_MAX,
+    LARGE_READ_BYTES,
+    READ_PIECE_BYTES,
+    READ_ROUND_BYTES,
+    UNSENT_PAUSE_BYTES,
+)
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.server.addresses import peer_address
@@ -328,13 +334,10 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
                 call()
         if self._backlog:
             self._listener.turn.schedule()
-        while self._backlog and self.writable:
-            self.received_ns, packed = self._backlog.popleft()
-            self._backlog_bytes -= packed.memory_bytes
-            self._take(packed.unpacked())
+            self._take_backlog()
         self._count_held()
         transport = self._transport
-        if not self.writable or transport is None or self._unread_bytes:
+        if not self.writable or transport is None or self._unread_bytes or self._backlog:
             return
         if self._state is ConnectionState.LAST_REQUESTS:
             self._end_after_last()
@@ -371,27 +374,42 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         listener = self._listener
         self.active_ns = now_ns = listener.clock.monotonic_ns()
         listener.traffic.bytes_in += len(data)
-        large_reads = listener.turn.large_reads
-        if self._unread_bytes or (len(data) >= LARGE_READ_BYTES and not large_reads.takes(len(data))):
-            self._unread_bytes += len(data)
+        if self._unread_bytes or len(data) >= LARGE_READ_BYTES:
+            self._read_large(now_ns, data)
+        else:
+            self._read(now_ns, now_ns, data)
+
+    def _read_large(self, now_ns: int, data: bytes) -> None:
+        """Look at as much as this pass has time for, piece by piece."""
+        turn, size, at = self._listener.turn, len(data), 0
+        if not self._unread_bytes:
+            while at < size and self._state is OPEN and turn.large_reads.takes(min(size - at, READ_PIECE_BYTES)):
+                self._read(now_ns, self._listener.clock.monotonic_ns(), data[at : at + READ_PIECE_BYTES])
+                at += READ_PIECE_BYTES
+        if at < size and self._state is OPEN:
+            rest = data[at:]
+            self._unread_bytes += len(rest)
             self._stop_reading()
             self._count_held()
-            large_reads.put_off(self, now_ns, data)
-        else:
-            self._read(now_ns, data)
+            turn.large_reads.put_off(self, now_ns, rest)
+        elif size >= READ_ROUND_BYTES and self._transport is not None and self._transport.is_reading():
+            self._stop_reading()
+            turn.rounds_open += 1
+            asyncio.get_running_loop().call_soon(self._next_round)
 
-    def read_late(self, received_ns: int, data: bytes) -> None:
-        """Look at what was put off, and read on."""
-        self._unread_bytes -= len(data)
+    def read_late(self, received_ns: int, piece: bytes) -> None:
+        """Look at a piece of what was put off; behind the last one read on."""
+        self._unread_bytes -= len(piece)
         if self._state is OPEN:
-            self._read(received_ns, data)
-            self._resume()
+            self._read(received_ns, self._listener.clock.monotonic_ns(), piece)
+            if not self._unread_bytes:
+                self._resume()
 
-    def _read(self, now_ns: int, data: bytes) -> None:
-        """Handle what was read at `now_ns`, or let it wait."""
+    def _read(self, received_ns: int, now_ns: int, data: bytes) -> None:
+        """Handle what was read at `received_ns`, or let it wait."""
         listener = self._listener
         turn = listener.turn
-        self.received_ns = now_ns
+        self.received_ns = received_ns
         connection = self._connection
         try:
             requests = connection.receive_data(data)
@@ -404,15 +422,15 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
             is_late = now_ns - turn.started_ns > SLICE_NS
             if is_late or turn.request_queue or self._output is not FREE or len(requests) > HANDLED_AT_ONCE_MAX:
                 for request in requests:
-                    self._queue(now_ns, request)
+                    self._queue(received_ns, request)
                 if is_late:
                     turn.run()
             else:
                 for number, request in enumerate(requests, 1):
                     if self._output is not FREE:
-                        self._put_back(now_ns, request)
+                        self._put_back(received_ns, request)
                     elif is_late:
-                        self._queue(now_ns, request)
+                        self._queue(received_ns, request)
                     else:
                         self._take(request)
                         if not number % CLOCK_EVERY:  # further ones wait their turn when these took long
@@ -423,10 +441,6 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
             return
         if connection.pending_bytes + self._backlog_bytes + self._unread_bytes != self.held_bytes:
             self._count_held()
-        if len(data) >= READ_ROUND_BYTES and self._transport is not None and self._transport.is_reading():
-            self._stop_reading()
-            turn.rounds_open += 1
-            asyncio.get_running_loop().call_soon(self._next_round)
 
     def _next_round(self) -> None:
         self._listener.turn.rounds_open -= 1
@@ -491,6 +505,13 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         packed = self._packed(request)
         self._backlog.append((received_ns, packed))
         self._backlog_bytes += packed.memory_bytes
+
+    def _take_backlog(self) -> None:
+        """Handle what was put back, as far as the peer takes answers."""
+        while self._backlog and self.writable:
+            self.received_ns, packed = self._backlog.popleft()
+            self._backlog_bytes -= packed.memory_bytes
+            self._take(packed.unpacked())
 
     def _forget_backlog(self) -> None:
         self._backlog.clear()

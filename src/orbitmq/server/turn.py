@@ -99,7 +99,7 @@ class Turn:
     ) -> None:
         self._loop = loop
         self.request_queue = request_queue if request_queue is not None else RequestQueue(clock or SystemClock())
-        self.large_reads = LargeReads(loop)
+        self.large_reads = LargeReads(loop, self.request_queue.now_ns)
         self.started_ns = 0
         """When the first whole command of this turn was read; 0 before that. A part of one ends no turn."""
         self.rounds_open = 0

@@ -51,6 +51,7 @@ ELSEWHERE = {
     "QUEUED_ANSWERS_BYTES_MAX": HTTP2 + "flow_control.py::test_connections_share_what_may_wait_of_all_of_them",
     "QUEUED_ANSWERS_SHARE": HTTP2 + "flow_control.py::test_connections_share_what_may_wait_of_all_of_them",
     "PREFACE_MS": PORT + "hostile_clients.py::test_who_does_not_begin_to_speak_is_closed",
+    "QUEUED_CALLS_MAX": PORT + "many_calls.py::test_a_client_with_many_calls_lets_another_one_have_its_turn",
     "SEND_REQUEST_BYTES_MAX": PORT
     + "hostile_clients.py::test_a_message_that_announces_a_byte_too_many_ends_its_call_at_once",
     "REQUEST_BYTES_MAX": PORT

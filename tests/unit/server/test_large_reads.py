@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tests.unit.server.test_listener import ECHO, Rig
 
-from orbitmq.limits.server import LARGE_READ_BYTES, LARGE_READS_AT_ONCE_BYTES
+from orbitmq.clock import ManualClock
+from orbitmq.limits.server import LARGE_READ_BYTES, READ_PIECE_BYTES, TURN_SLICE_MS
 from orbitmq.protocol.remoting.frame import encode, request
 from orbitmq.server import large_reads
 from orbitmq.server.large_reads import LargeReads
@@ -18,13 +20,16 @@ class Noted:
 
     def __init__(self) -> None:
         self.read: list[tuple[int, bytes]] = []
+        self.cost: Callable[[], None] = lambda: None
 
-    def read_late(self, received_ns: int, data: bytes) -> None:
-        self.read.append((received_ns, data))
+    def read_late(self, received_ns: int, piece: bytes) -> None:
+        self.read.append((received_ns, piece))
+        self.cost()
 
 
-async def test_beyond_what_a_pass_takes_reads_are_put_off_in_order() -> None:
-    reads, noted, half = LargeReads(asyncio.get_running_loop()), Noted(), LARGE_READS_AT_ONCE_BYTES // 2
+async def test_beyond_what_a_pass_takes_reads_are_put_off_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, noted, half = LargeReads(asyncio.get_running_loop(), int), Noted(), READ_PIECE_BYTES
+    monkeypatch.setattr(large_reads, "LARGE_READS_AT_ONCE_BYTES", 2 * half)
     assert reads.takes(half)
     assert reads.takes(half)
     assert not reads.takes(1), "as much as a pass takes"
@@ -39,6 +44,26 @@ async def test_beyond_what_a_pass_takes_reads_are_put_off_in_order() -> None:
     assert reads.takes(half)
     assert reads.takes(half), "each pass has its own"
     assert len(reads) == 0
+
+
+async def test_a_pass_looks_at_large_reads_for_a_slice_and_piece_by_piece() -> None:
+    clock, noted = ManualClock(), Noted()
+    reads = LargeReads(asyncio.get_running_loop(), clock.monotonic_ns)
+    assert reads.takes(1)
+    clock.advance(TURN_SLICE_MS - 1)
+    assert reads.takes(1)
+    clock.advance(1)
+    assert not reads.takes(1)
+    whole = bytes(range(256)) * (READ_PIECE_BYTES // 128) + b"end"
+    reads.put_off(noted, 7, whole)
+    reads.put_off(noted, 8, b"next")
+    noted.cost = lambda: clock.advance(TURN_SLICE_MS)
+    for seen in range(1, 5):
+        await asyncio.sleep(0)
+        assert len(noted.read) == seen
+    assert [len(piece) for _, piece in noted.read] == [READ_PIECE_BYTES, READ_PIECE_BYTES, 3, 4]
+    assert b"".join(piece for _, piece in noted.read) == whole + b"next"
+    assert [at_ns for at_ns, _ in noted.read] == [7, 7, 7, 8]
 
 
 async def test_large_reads_of_many_are_looked_at_in_steps_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from orbitmq.limits.grpc import QUEUED_CALLS_MAX
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import GrpcCall
 from orbitmq.protocol.grpc.rpcs import Shape
@@ -103,8 +104,8 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
 
     # --- what the connection asks -------------------------------------------------------------------------------------
 
-    def _read(self, now_ns: int, data: bytes) -> None:
-        super()._read(now_ns, data)
+    def _read(self, received_ns: int, now_ns: int, data: bytes) -> None:
+        super()._read(received_ns, now_ns, data)
         if not self._dirty:
             self._collected(0)
 
@@ -162,6 +163,33 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
             self._listener.traffic.handler_errors += 1
             _log.exception("%s: %s failed", self._listener.name, call)
             call.fail(CallError(GrpcStatus.INTERNAL, "the server failed to carry out the call; its log says why"))
+
+    # --- calls that wait their turn -----------------------------------------------------------------------------------
+
+    def _queue(self, received_ns: int, request: CallMessage) -> None:
+        if self._backlog or self._queued_requests >= QUEUED_CALLS_MAX:
+            self._put_back(received_ns, request)
+            self._stop_reading()
+        else:
+            super()._queue(received_ns, request)
+
+    def serve(self, received_ns: int, request: CallMessage) -> None:
+        super().serve(received_ns, request)
+        if self._backlog and not self._queued_requests and self.writable:
+            self._resume()
+
+    def _take_backlog(self) -> None:
+        """Let the next calls wait in the queue; one that finds it full hears so now."""
+        backlog, queue = self._backlog, self._listener.turn.request_queue
+        while backlog and self.writable and self._queued_requests < QUEUED_CALLS_MAX:
+            received_ns, packed = backlog.popleft()
+            self._backlog_bytes -= packed.memory_bytes
+            call = packed.unpacked()
+            if queue.join(self, received_ns, call, call.memory_bytes):
+                self._queued_requests += 1
+            else:
+                self.received_ns = received_ns
+                self._take(call, excess=True)
 
     def _report_cut_frame(self) -> None:
         if self._connection.pending_bytes > self._connection.fields_bytes:
