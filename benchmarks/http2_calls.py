@@ -21,7 +21,7 @@ from hpack import Encoder
 
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.events import DataReceived
-from orbitmq.protocol.http2.frames import PREFACE
+from orbitmq.protocol.http2.frames import PREFACE, AnswerFrames
 from orbitmq.protocol.http2.hpack import encode
 
 WINDOW = 2**31 - 1
@@ -63,16 +63,13 @@ def turns(calls: int, in_flight: int) -> list[bytes]:
 def ours(read: list[bytes]) -> int:
     connection = Http2Connection()
     connection.receive_data(BEGINNING)
-    head, trailers = encode(HEAD), encode(TRAILERS)
+    frames = AnswerFrames(encode(HEAD), encode(TRAILERS))
     answered = 0
     for data in read:
         for event in connection.receive_data(data):
             if type(event) is DataReceived:
                 stream_id = event.stream_id
-                connection.acknowledge(stream_id, event.flow_bytes)
-                connection.send_headers(stream_id, head)
-                connection.send_data(stream_id, ANSWER)
-                connection.send_headers(stream_id, trailers, end=True)
+                connection.send_answer(stream_id, frames, ANSWER)
                 answered += 1
         b"".join(connection.take_output())
     assert connection.stream_count == 0

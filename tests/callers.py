@@ -15,6 +15,7 @@ from orbitmq.access.policies import Acl, Decision, Entry, read_resource
 from orbitmq.access.users import User
 from orbitmq.protocol.grpc.calls import GrpcCall
 from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
+from orbitmq.protocol.http2.request_fields import RequestFields
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
@@ -135,7 +136,7 @@ class CallingCall:
     def __init__(
         self, rpc: Rpc, fields: Mapping[bytes, bytes] | None = None, connection: CallingPeer | None = None
     ) -> None:
-        self.call = GrpcCall(RPCS[rpc], None, dict(fields or {}))
+        self.call = GrpcCall(RPCS[rpc], None, RequestFields.made((fields or {}).items()))
         self.connection = connection or CallingPeer()
         self.address = self.connection.address
 

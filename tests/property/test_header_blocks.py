@@ -61,11 +61,11 @@ def forget_refused_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = HeaderDecoder.decode
 
     def planted(self: HeaderDecoder, block: bytes) -> list[tuple[bytes, bytes]]:
-        before = list(self._table), list(self._sizes), self._table_bytes
+        before = list(self._table), self._table_bytes
         try:
             return sound(self, block)
         except HeaderListTooLarge:
-            self._table, self._sizes, self._table_bytes = before
+            self._table, self._table_bytes = before
             raise
 
     monkeypatch.setattr(HeaderDecoder, "decode", planted)

@@ -14,6 +14,7 @@ from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.calls import GrpcCall
 from orbitmq.protocol.grpc.messages import TelemetryCommand
 from orbitmq.protocol.grpc.rpcs import RPCS, Rpc
+from orbitmq.protocol.http2.request_fields import RequestFields
 from orbitmq.protocol.ids import pack_host
 
 
@@ -54,7 +55,9 @@ class ListCall:
         named = {"x-mq-client-id": client_id, "x-mq-client-version": version, "x-mq-language": "JAVA"}
         fields = {name.encode(): value.encode() for name, value in named.items()}
         fields |= signed or {}
-        self.call = GrpcCall(RPCS[rpc], None if timeout_ms is None else timeout_ms * 1_000_000, fields)
+        self.call = GrpcCall(
+            RPCS[rpc], None if timeout_ms is None else b"%dm" % timeout_ms, RequestFields.made(fields.items())
+        )
         self.received_ns = received_ns
         self.connection = connection or ListConnection()
         self.connection.received_ns = received_ns

@@ -190,9 +190,8 @@ class Dialogue:
                     assert len(self._working) <= STREAMS_MAX, "work for more streams than may be open"
                     if ended:
                         self._whole.add(stream_id)
-                case DataReceived(stream_id, content, flow_bytes, ended):
+                case DataReceived(stream_id, content, ended):
                     self._working[stream_id] += content
-                    self._server.acknowledge(stream_id, flow_bytes)
                     if ended:
                         assert self._working[stream_id] == self._asked[stream_id]
                         self._whole.add(stream_id)
@@ -206,7 +205,7 @@ class Dialogue:
     def _check(self) -> None:
         server = self._server
         assert server.failure is None
-        assert (server.stream_count, server.queued_bytes, server.unacknowledged_bytes) == (0, 0, 0)
+        assert (server.stream_count, server.queued_bytes) == (0, 0)
         for stream_id in self._asked.keys() - self._cancelled - self._client.refused:
             assert stream_id in self._client.ended, f"stream {stream_id} was not answered"
             assert self._client.answers.get(stream_id, b"") == self._given[stream_id]

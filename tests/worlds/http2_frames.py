@@ -11,6 +11,7 @@ from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.events import Event
 from orbitmq.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, ErrorCode, FrameType
 from orbitmq.protocol.http2.hpack import encode
+from orbitmq.protocol.http2.request_fields import RequestFields
 from orbitmq.protocol.http2.settings import Http2Limits, SettingCode
 
 REQUEST = [
@@ -20,6 +21,7 @@ REQUEST = [
     (b":authority", b"broker:8081"),
     (b"te", b"trailers"),
 ]
+FIELDS = RequestFields.made(REQUEST)
 ANSWER = encode([(b":status", b"200")])
 TRAILERS = encode([(b"grpc-status", b"0")])
 

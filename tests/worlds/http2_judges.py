@@ -203,10 +203,10 @@ def ours(pieces: list[bytes]) -> Read:
         for event in events:
             match event:
                 case RequestStarted(stream_id, fields, ended):
-                    requests[stream_id] = (fields, b"", ended)
-                case DataReceived(stream_id, content, _, ended):
-                    fields, before, _ = requests[stream_id]
-                    requests[stream_id] = (fields, before + content, ended)
+                    requests[stream_id] = (fields.pairs, b"", ended)
+                case DataReceived(stream_id, content, ended):
+                    pairs, before, _ = requests[stream_id]
+                    requests[stream_id] = (pairs, before + content, ended)
                 case StreamReset(stream_id, _):
                     del requests[stream_id]
     output = parsed(b"".join(connection.take_output()))

@@ -4,7 +4,7 @@ It serves the test service of the gRPC project, and a page of text to whoever sp
 so what a client dislikes is in `protocol/http2`, or in what `protocol/grpc` makes of messages and texts.
 
 Rules of this file
-1. Answers are given at once, and what came is acknowledged at once: windows move as they would under a quick server.
+1. Answers are given at once: windows move as they would under a quick server.
 2. A call that its client leaves open stays open.
 """
 
@@ -189,7 +189,6 @@ class ServicePort(asyncio.Protocol):
         if isinstance(event, RequestStarted):
             self._begin(event)
         elif isinstance(event, DataReceived):
-            self.connection.acknowledge(event.stream_id, event.flow_bytes)
             if (call := self._calls.get(event.stream_id)) is not None:
                 call.take(event)
             elif event.ended and event.stream_id in self._calls:
@@ -199,7 +198,7 @@ class ServicePort(asyncio.Protocol):
             self.connection.finished(event.stream_id)
 
     def _begin(self, event: RequestStarted) -> None:
-        headers = dict(event.headers)
+        headers = dict(event.fields.pairs)
         if not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             self._calls[event.stream_id] = None
             if event.ended:

@@ -102,11 +102,10 @@ class _Reading:
         """Stream, call and message; None for the end of a stream. Raises what our connection raises."""
         for event in self._http2.receive_data(data):
             if isinstance(event, RequestStarted):
-                call = read_call(event.headers)
+                call = read_call(event.fields)
                 is_single = call.row.shape is not Shape.BIDIRECTIONAL
                 self._open[event.stream_id] = call, MessageCutter(call.row.bytes_max, is_single=is_single)
             elif isinstance(event, DataReceived):
-                self._http2.acknowledge(event.stream_id, event.flow_bytes)
                 call, cutter = self._open[event.stream_id]
                 for message in cutter.feed(event.data):
                     yield event.stream_id, call, message

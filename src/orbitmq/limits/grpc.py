@@ -42,10 +42,11 @@ STREAMS_PER_CONNECTION_MAX: Final = 4_096
 acknowledgements through. One more is refused (REFUSED_STREAM), which clients repeat."""
 
 STREAM_WINDOW_BYTES: Final = 1_048_576
-"""What a client may send in a call before we acknowledge: fills a line of 50 ms at 20 MB/s. More is reset (FLOW_CONTROL_ERROR)."""
+"""What a client may send in a call before we open its window again, at the end of a turn: fills a line of 50 ms at 20 MB/s. More is reset
+(FLOW_CONTROL_ERROR)."""
 
 CONNECTION_WINDOW_BYTES: Final = 4_194_304
-"""The same of all calls of a connection, and so what it can make us hold beyond what was acknowledged. More ends the connection."""
+"""The same of all calls of a connection. More ends the connection."""
 
 QUEUED_ANSWER_BYTES_MAX: Final = 67_108_864
 """Answers of one connection that wait for the client's windows: sixteen of the largest messages. The answer that does not fit is reset

@@ -14,6 +14,7 @@ from typing import Final
 
 from orbitmq.limits.grpc import STATUS_TEXT_CHARS_MAX
 from orbitmq.protocol.grpc.call_error import CallError
+from orbitmq.protocol.http2.frames import AnswerFrames
 from orbitmq.protocol.http2.hpack import encode
 
 _GRPC: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
@@ -23,6 +24,9 @@ HEAD: Final = encode(_GRPC)
 
 OK_TRAILERS: Final = encode(((b"grpc-status", b"0"),))
 """Block behind the last message of an answer that is whole, whatever code of RocketMQ it carries."""
+
+OK_ANSWER: Final = AnswerFrames(HEAD, OK_TRAILERS)
+"""Around the one message of such an answer."""
 
 _NOT_PLAIN: Final = re.compile(rb"[^ -$&-~]")
 

@@ -9,12 +9,27 @@ Source: gRPC over HTTP/2, length-prefixed messages.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 
 PREFIX_BYTES: Final = 5
+
+_prefix = struct.Struct(">BI").pack
+_prefix_at = struct.Struct(">BI").unpack_from
+
+
+def message_in(data: bytes, bytes_max: int) -> bytes | None:
+    """The message, if `data` is one, whole and sound; else None, and a `MessageCutter` says what it is.
+
+    Costs 0.3 us, a cutter for one message 1.6.
+    """
+    size = len(data) - PREFIX_BYTES
+    if not 0 <= size <= bytes_max or _prefix_at(data) != (0, size):
+        return None
+    return data[PREFIX_BYTES:]
 
 
 class MessageCutter:
@@ -37,12 +52,8 @@ class MessageCutter:
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that this piece completes. Costs a copy of each, two of one that comes in several pieces."""
+        """The messages that this piece completes. Costs two copies of each."""
         kept = self._kept
-        if not kept:
-            size = self._size(data)
-            if size and size == len(data):
-                return [self._counted(data[PREFIX_BYTES:])]
         kept += data
         messages: list[bytes] = []
         at = 0
@@ -88,7 +99,7 @@ class MessageCutter:
 
 def with_prefix(message: bytes) -> bytes:
     """A message as it stands in a stream."""
-    return b"\0" + len(message).to_bytes(4, "big") + message
+    return _prefix(0, len(message)) + message
 
 
 def with_prefixes(messages: Sequence[bytes]) -> bytes:

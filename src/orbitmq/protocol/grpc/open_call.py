@@ -62,7 +62,8 @@ class OpenCall(Protocol):
         ...
 
     def answer(self, *messages: bytes) -> None:
-        """Send a message, or several of a stream, written at the end of the loop turn; several cost little more than one."""
+        """Send a message, or several of a stream, written at the end of the loop turn; several cost little more than one. An answer of
+        one message leaves with `end`; the last one that was given counts."""
         ...
 
     def end(self, lost: Callable[[], None] | None = None) -> None:

@@ -1,7 +1,7 @@
 """The server's end of an HTTP/2 connection without the socket: bytes in, events out, and answers as bytes at the end of the turn.
 
-A request becomes RequestStarted and DataReceived; the server answers with `send_headers` and `send_data`, and takes what has to be
-written with `take_output`. Everything else (settings, pings, windows, resets, errors) is answered here.
+A request becomes RequestStarted and DataReceived; the server answers with `send_answer`, or `send_headers` and `send_data`, and takes
+what has to be written with `take_output`. Everything else (settings, pings, windows, resets, errors) is answered here.
 
 Rules of this file
 1. No I/O, no clock, nothing of gRPC. The server calls `renew_budgets` from time to time; a second is as good as ten.
@@ -9,17 +9,18 @@ Rules of this file
 3. What one stream does wrong ends that stream (RST_STREAM) where RFC 9113 allows it, else the connection.
 4. A stream counts until its work has ended: until the server ended its answer, reset it, or said `finished`. It does one of these for
    every RequestStarted.
-5. What a peer makes us keep has a bound: streams, one header block, one frame, DATA up to the windows, answers up to
-   `queued_bytes_max`. What it makes us do for nothing has a budget: resets, and frames that bring nothing.
+5. What a peer makes us keep has a bound: streams, one header block, one frame, answers up to `queued_bytes_max`; DATA is the server's.
+   What it makes us do for nothing has a budget: resets, and frames that bring nothing.
 6. Answers never make the output larger than what came and what was sent: a server that stops reading when its socket is stuck needs no
    other bound.
+7. Windows of the client are opened again with the output, as far as they were used: between two outputs nobody sends more than they were.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.errors import Http2Error
+from orbitmq.errors import HeaderListTooLarge, HpackError, Http2Error
 from orbitmq.limits.grpc import (
     ANSWER_BYTES_PER_IDLE_FRAME,
     DROPPED_STREAMS_MAX,
@@ -32,24 +33,30 @@ from orbitmq.protocol.http2.events import DataReceived, Event, PeerGoesAway, Req
 from orbitmq.protocol.http2.figures import Http2Figures
 from orbitmq.protocol.http2.frames import (
     ACK,
+    AROUND_A_BLOCK,
     END_HEADERS,
     END_STREAM,
     HEAD_BYTES,
     PADDED,
     PREFACE,
-    PRIORITY,
+    PRIORITY_BYTES,
     STREAM_ID_MASK,
     WINDOW_MAX,
+    AnswerFrames,
     ErrorCode,
     FrameType,
+    block_span,
+    check_frame,
     frame_head_at,
     goaway_frame,
     ping_ack,
     reset_frame,
     window_frame,
+    without_padding,
 )
-from orbitmq.protocol.http2.header_blocks import Fields, HeaderBlocks
-from orbitmq.protocol.http2.request_fields import announced_length, are_trailers
+from orbitmq.protocol.http2.hpack import Fields, HeaderDecoder
+from orbitmq.protocol.http2.open_block import OpenBlock
+from orbitmq.protocol.http2.request_fields import are_trailers, read_request
 from orbitmq.protocol.http2.sending import FrameSender
 from orbitmq.protocol.http2.settings import Http2Limits
 from orbitmq.protocol.http2.stream_states import (
@@ -63,28 +70,29 @@ from orbitmq.protocol.http2.stream_states import (
 )
 
 _OPEN: Final = StreamState.OPEN
+_WHOLE: Final = STREAM_TABLE[_OPEN, StreamEvent.REQUEST_ENDED]
 _LARGEST_FRAME: Final = HTTP2_FRAME_BYTES_MAX << 8 | 0xFF
-_PRIORITY_BYTES: Final = 5
 _GOAWAY_BYTES_MIN: Final = 8
-_SIZES: Final[dict[int, int]] = {FrameType.RST_STREAM: 4, FrameType.PING: 8, FrameType.WINDOW_UPDATE: 4}
-_OF_THE_CONNECTION: Final = (FrameType.SETTINGS, FrameType.PING, FrameType.GOAWAY)
-_OF_A_STREAM: Final = (FrameType.PRIORITY, FrameType.RST_STREAM)
+_LEFT: Final = (StreamEvent.ANSWER_GIVEN_AND_LEFT, StreamEvent.ANSWER_LEFT)
 
 
 class Http2Connection:
     """Requests of one client and the answers to them. `failure` is the error that ended the connection, or None."""
 
     __slots__ = (
-        "_acknowledged_bytes",
-        "_blocks",
+        "_answered_count",
+        "_decoder",
         "_dropped",
         "_figures",
         "_going_away_after",
         "_idle_frames",
+        "_is_in_order",
         "_last_stream_id",
         "_left",
         "_limits",
+        "_narrow",
         "_needed",
+        "_open_block",
         "_partial",
         "_preface_left",
         "_receive_window",
@@ -105,14 +113,17 @@ class Http2Connection:
         self._needed = 0
         self._preface_left = PREFACE
         self._settings_came = False
-        self._blocks = HeaderBlocks()
+        self._is_in_order = False  # any frame may come next
+        self._decoder = HeaderDecoder()
+        self._open_block = OpenBlock()
         self._streams: dict[int, Stream] = {}
         self._dropped: dict[int, None] = {}  # reset by us while the request came: what was under way is dropped
         self._last_stream_id = 0
         self._skipped = (0, 0)  # between these two lie the ids that were passed over last
         self._going_away_after: int | None = None
         self._receive_window = limits.connection_window_bytes
-        self._acknowledged_bytes = 0
+        self._narrow: dict[int, Stream] = {}  # of whose window half or more was used
+        self._answered_count = 0  # since the last output
         self._resets = Budget(limits.resets_max, "streams that were reset")
         self._idle_frames = Budget(limits.idle_frames_max, "frames that bring nothing")
         self._sender = FrameSender(self._figures, limits)
@@ -139,11 +150,6 @@ class Http2Connection:
         return self._settings_came
 
     @property
-    def unacknowledged_bytes(self) -> int:
-        """Bytes of requests that the server was given and has not acknowledged."""
-        return self._limits.connection_window_bytes - self._receive_window - self._acknowledged_bytes
-
-    @property
     def queued_bytes(self) -> int:
         """Bytes of answers that wait for the client's windows."""
         return self._sender.queued_bytes
@@ -154,6 +160,16 @@ class Http2Connection:
         self._idle_frames.renew()
 
     # --- answers -----------------------------------------------------------------------------------------------------
+
+    def send_answer(self, stream_id: int, frames: AnswerFrames, data: bytes) -> bool:
+        """A whole answer: as `send_headers`, `send_data`, and `send_headers` with `end`."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and stream.state in ANSWERABLE and self._sender.whole(stream, frames, data):
+            self._answered(stream, True)
+            return True
+        self.send_headers(stream_id, frames.head)
+        is_wanted = self.send_data(stream_id, data)
+        return self.send_headers(stream_id, frames.trailers, end=True) and is_wanted
 
     def send_headers(self, stream_id: int, block: bytes, *, end: bool = False) -> bool:
         """Sends an encoded header block: the head of an answer, or with `end` its trailers. False: nobody wants it any longer."""
@@ -194,25 +210,6 @@ class Http2Connection:
         if stream is not None and stream.state not in ANSWERED:
             self.reset(stream_id, ErrorCode.INTERNAL_ERROR)
 
-    def acknowledge(self, stream_id: int, count: int) -> None:
-        """`count` bytes of a stream's DATA are no longer held: the client may send as many more. What was not acknowledged counts as
-        such when the work of the stream ends. Bytes of a stream that has ended are ignored."""
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            return
-        if not 0 <= count <= stream.unacknowledged_bytes:
-            raise ValueError(
-                f"{count} bytes of stream {stream_id} acknowledged, {stream.unacknowledged_bytes} were given"
-            )
-        stream.unacknowledged_bytes -= count
-        self._return(count)
-        if stream.state is _OPEN:
-            stream.acknowledged_bytes += count
-            if stream.acknowledged_bytes * 2 >= self._limits.stream_window_bytes:
-                self._sender.put(window_frame(stream_id, stream.acknowledged_bytes))
-                stream.receive_window += stream.acknowledged_bytes
-                stream.acknowledged_bytes = 0
-
     def go_away(self, code: int) -> None:
         """Tells the client to begin no more requests here; those that came are answered, later ones are passed over in silence."""
         if self._going_away_after is None:
@@ -230,10 +227,29 @@ class Http2Connection:
         for stream in sender.release():
             self._step(stream, StreamEvent.ANSWER_LEFT)
         self.left, self._left = self._left, []
-        if sender.answer_bytes >= ANSWER_BYTES_PER_IDLE_FRAME:
-            self._idle_frames.give_back(sender.answer_bytes // ANSWER_BYTES_PER_IDLE_FRAME)
-            sender.answer_bytes %= ANSWER_BYTES_PER_IDLE_FRAME
+        if self.failure is None:
+            self._open_windows()
+        count, self._answered_count = self._answered_count, 0
+        pieces, sender.answer_bytes = divmod(sender.answer_bytes, ANSWER_BYTES_PER_IDLE_FRAME)
+        if count or pieces:
+            self._resets.give_back(count)
+            self._idle_frames.give_back(count * IDLE_FRAMES_PER_ANSWER + pieces)
         return sender.take()
+
+    def _open_windows(self) -> None:
+        """Tells the client that it may send more, where half of what it might is used."""
+        limits = self._limits
+        used = limits.connection_window_bytes - self._receive_window
+        if used * 2 >= limits.connection_window_bytes:
+            self._sender.put(window_frame(0, used))
+            self._receive_window += used
+        if self._narrow:
+            for stream in self._narrow.values():
+                if stream.state is _OPEN:
+                    used = limits.stream_window_bytes - stream.receive_window
+                    self._sender.put(window_frame(stream.stream_id, used))
+                    stream.receive_window += used
+            self._narrow.clear()
 
     # --- the life of a stream ----------------------------------------------------------------------------------------
 
@@ -245,11 +261,8 @@ class Http2Connection:
 
     def _answered(self, stream: Stream, left: bool) -> None:
         """The server gave the last piece of an answer; `left`: nothing of it waits."""
-        self._step(stream, StreamEvent.ANSWER_GIVEN)
-        self._resets.give_back(1)
-        self._idle_frames.give_back(IDLE_FRAMES_PER_ANSWER)
-        if left:
-            self._step(stream, StreamEvent.ANSWER_LEFT)
+        self._answered_count += 1
+        self._step(stream, StreamEvent.ANSWER_GIVEN_AND_LEFT if left else StreamEvent.ANSWER_GIVEN)
 
     def _step(self, stream: Stream, event: StreamEvent) -> None:
         """Leads a stream to its next state."""
@@ -260,12 +273,11 @@ class Http2Connection:
         stream.state = after
         if after is StreamState.CLOSED:
             del self._streams[stream.stream_id]
-            self._return(stream.unacknowledged_bytes)
-            if event is StreamEvent.ANSWER_LEFT:
+            if event in _LEFT:
                 self._left.append(stream.stream_id)
-            if before is StreamState.ANSWER_WAITS and event is StreamEvent.ANSWER_LEFT:
-                self._sender.put(reset_frame(stream.stream_id, ErrorCode.NO_ERROR))
-                self._drop_what_comes(stream.stream_id)
+                if before in REQUEST_COMES:
+                    self._sender.put(reset_frame(stream.stream_id, ErrorCode.NO_ERROR))
+                    self._drop_what_comes(stream.stream_id)
 
     def _send_reset(self, stream: Stream, code: int) -> None:
         """RST_STREAM for a stream that the client still sees."""
@@ -294,14 +306,6 @@ class Http2Connection:
         self._sender.put(reset_frame(stream_id, code))
         if not ended:
             self._drop_what_comes(stream_id)
-
-    def _return(self, count: int) -> None:
-        """Gives bytes back to the window of the connection; the client learns of them when they are half of it."""
-        self._acknowledged_bytes += count
-        if self._acknowledged_bytes * 2 >= self._limits.connection_window_bytes:
-            self._sender.put(window_frame(0, self._acknowledged_bytes))
-            self._receive_window += self._acknowledged_bytes
-            self._acknowledged_bytes = 0
 
     # --- bytes to frames ---------------------------------------------------------------------------------------------
 
@@ -360,7 +364,7 @@ class Http2Connection:
             at = end
             kind = word & 0xFF
             stream_id &= STREAM_ID_MASK
-            if not self._settings_came or self._blocks.open_stream_id:
+            if not self._is_in_order:
                 self._check_order(kind, flags, stream_id)
             if kind == 0:
                 self._take_data(data, payload_at, end, flags, stream_id, events)
@@ -386,8 +390,8 @@ class Http2Connection:
         if not self._settings_came:
             if kind != FrameType.SETTINGS or flags & ACK:
                 raise Http2Error("the first frame is no SETTINGS", ErrorCode.PROTOCOL_ERROR)
-            self._settings_came = True
-        elif kind != FrameType.CONTINUATION or stream_id != self._blocks.open_stream_id:
+            self._settings_came = self._is_in_order = True
+        elif kind != FrameType.CONTINUATION or stream_id != self._open_block.stream_id:
             raise Http2Error("another frame comes inside a header block", ErrorCode.PROTOCOL_ERROR)
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -399,17 +403,15 @@ class Http2Connection:
         if self._receive_window < 0:
             raise Http2Error("more DATA than the window of the connection", ErrorCode.FLOW_CONTROL_ERROR)
         if flags & PADDED:
-            at, end = self._without_padding(data, at, end)
+            at, end = without_padding(data, at, end)
         stream = self._streams.get(stream_id)
         ended = flags & END_STREAM != 0
         if at == end and not ended:
             self._idle_frames.spend()
         if stream is None or stream.state is not _OPEN:
-            self._return(flow_bytes)
             self._take_late_data(stream, stream_id, ended, events)
             return
         stream.receive_window -= flow_bytes
-        stream.unacknowledged_bytes += flow_bytes
         if stream.receive_window < 0:
             self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, events)
             return
@@ -419,8 +421,10 @@ class Http2Connection:
                 self._break(stream, ErrorCode.PROTOCOL_ERROR, events)
                 return
         if ended:
-            self._step(stream, StreamEvent.REQUEST_ENDED)
-        events.append(DataReceived(stream_id, data[at:end], flow_bytes, ended))
+            stream.state = _WHOLE
+        elif stream.receive_window * 2 <= self._limits.stream_window_bytes:
+            self._narrow[stream_id] = stream
+        events.append(DataReceived(stream_id, data[at:end], ended))
 
     def _take_late_data(self, stream: Stream | None, stream_id: int, ended: bool, events: list[Event]) -> None:
         """DATA for a stream that takes none: it is dropped when the client could not know, else an error."""
@@ -439,31 +443,35 @@ class Http2Connection:
 
     def _take_headers(self, data: bytes, at: int, end: int, flags: int, stream_id: int, events: list[Event]) -> None:
         """HEADERS whose payload is `data[at:end]`."""
-        if flags & PADDED:
-            at, end = self._without_padding(data, at, end)
-        if flags & PRIORITY:
-            at += _PRIORITY_BYTES
-            if at > end:
-                raise Http2Error("HEADERS too short for their priority", ErrorCode.FRAME_SIZE_ERROR)
+        if flags & AROUND_A_BLOCK:
+            at, end = block_span(data, at, end, flags)
         if flags & END_HEADERS:
             self._take_block(stream_id, data[at:end], flags & END_STREAM != 0, events)
         elif stream_id:
-            self._blocks.begin(stream_id, flags & END_STREAM != 0, data[at:end])
+            self._is_in_order = False
+            self._open_block.begin(stream_id, flags & END_STREAM != 0, data[at:end])
         else:
             raise Http2Error("HEADERS on stream 0", ErrorCode.PROTOCOL_ERROR)
 
     def _take_continuation(self, flags: int, payload: bytes, events: list[Event]) -> None:
-        blocks = self._blocks
-        stream_id = blocks.open_stream_id
+        block = self._open_block
+        stream_id = block.stream_id
         if not stream_id:
             raise Http2Error("CONTINUATION outside a header block", ErrorCode.PROTOCOL_ERROR)
-        blocks.add(payload)
+        block.add(payload)
         if flags & END_HEADERS:
-            self._take_block(stream_id, blocks.end(), blocks.ended, events)
+            self._is_in_order = True
+            self._take_block(stream_id, block.end(), block.ended, events)
 
     def _take_block(self, stream_id: int, block: bytes, ended: bool, events: list[Event]) -> None:
-        """A whole header block."""
-        fields = self._blocks.decode(block)
+        """A whole header block. It is decoded whatever becomes of its stream, as it may change the table."""
+        fields: Fields | None
+        try:
+            fields = self._decoder.decode(block)
+        except HeaderListTooLarge:
+            fields = None
+        except HpackError as error:
+            raise Http2Error(str(error), ErrorCode.COMPRESSION_ERROR) from error
         if stream_id > self._last_stream_id:
             self._begin_stream(stream_id, fields, ended, events)
         else:
@@ -486,14 +494,14 @@ class Http2Connection:
             self._figures.streams_refused += 1
             self._refuse(stream_id, ErrorCode.REFUSED_STREAM, ended)
         else:
-            length = announced_length(fields)
-            if length is None or (ended and length > 0):
+            request = read_request(fields, has_odd_values=self._decoder.has_odd_values)
+            if request is None or (ended and request[1] > 0):
                 self._refuse(stream_id, ErrorCode.PROTOCOL_ERROR, ended)
                 return
-            self._streams[stream_id] = stream = Stream(stream_id, self._limits.stream_window_bytes, length)
+            self._streams[stream_id] = stream = Stream(stream_id, self._limits.stream_window_bytes, request[1])
             if ended:
                 self._step(stream, StreamEvent.REQUEST_ENDED)
-            events.append(RequestStarted(stream_id, fields, ended))
+            events.append(RequestStarted(stream_id, request[0], ended))
 
     def _take_late_headers(self, stream_id: int, fields: Fields | None, ended: bool, events: list[Event]) -> None:
         """HEADERS for a stream that has begun: trailers. `fields` None: the list is too large."""
@@ -506,7 +514,7 @@ class Http2Connection:
             self._break(stream, ErrorCode.PROTOCOL_ERROR, events)
         else:
             self._step(stream, StreamEvent.REQUEST_ENDED)
-            events.append(DataReceived(stream_id, b"", 0, True))
+            events.append(DataReceived(stream_id, b"", True))
 
     def _take_late_trailers(self, stream: Stream | None, stream_id: int, ended: bool, events: list[Event]) -> None:
         """HEADERS for a stream that takes none: as with DATA, but an id that was passed over may not come at all."""
@@ -514,15 +522,6 @@ class Http2Connection:
         if stream is None and low < stream_id < high and stream_id not in self._dropped:
             raise Http2Error(f"stream {stream_id} begins after stream {high}", ErrorCode.PROTOCOL_ERROR)
         self._take_late_data(stream, stream_id, ended, events)
-
-    def _without_padding(self, data: bytes, at: int, end: int) -> tuple[int, int]:
-        """Where the content of a padded payload begins and ends."""
-        if at == end:
-            raise Http2Error("a padded frame without its length of padding", ErrorCode.FRAME_SIZE_ERROR)
-        content_end = end - data[at]
-        if content_end <= at:
-            raise Http2Error("padding is longer than its frame", ErrorCode.PROTOCOL_ERROR)
-        return at + 1, content_end
 
     def _check_not_idle(self, stream_id: int) -> None:
         """Refuses a frame for a stream that has not begun, or that only a server could have begun."""
@@ -536,10 +535,7 @@ class Http2Connection:
         if kind == FrameType.CONTINUATION:
             self._take_continuation(flags, payload, events)
             return
-        if len(payload) != _SIZES.get(kind, len(payload)):
-            raise Http2Error(f"a frame of type {kind} with {len(payload)} bytes", ErrorCode.FRAME_SIZE_ERROR)
-        if (kind in _OF_THE_CONNECTION and stream_id) or (kind in _OF_A_STREAM and not stream_id):
-            raise Http2Error(f"a frame of type {kind} for stream {stream_id}", ErrorCode.PROTOCOL_ERROR)
+        check_frame(kind, stream_id, len(payload))
         if kind == FrameType.RST_STREAM:
             self._take_reset(stream_id, int.from_bytes(payload, "big"), events)
             return
@@ -593,7 +589,7 @@ class Http2Connection:
 
     def _take_priority(self, stream_id: int, payload: bytes, events: list[Event]) -> None:
         """Priorities mean nothing any longer (RFC 9113, 5.3.2); only their size is checked."""
-        if len(payload) != _PRIORITY_BYTES:
+        if len(payload) != PRIORITY_BYTES:
             stream = self._streams.get(stream_id)
             if stream is None or stream.state is StreamState.WORK_LEFT:
                 raise Http2Error(f"a PRIORITY of {len(payload)} bytes", ErrorCode.FRAME_SIZE_ERROR)

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import msgspec
 
+from orbitmq.protocol.http2.request_fields import RequestFields
+
 
 class RequestStarted(msgspec.Struct, frozen=True, gc=False):
-    """A well-formed request: `headers` begin with its pseudo-header fields, names are in lower case."""
+    """A well-formed request."""
 
     stream_id: int
-    headers: list[tuple[bytes, bytes]]
+    fields: RequestFields
     ended: bool
 
 
 class DataReceived(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a request. `flow_bytes`: what to acknowledge for it, its padding included. Trailers come as an empty last piece."""
+    """A piece of a request. Trailers come as an empty last piece."""
 
     stream_id: int
     data: bytes
-    flow_bytes: int
     ended: bool
 
 

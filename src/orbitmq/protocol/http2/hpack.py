@@ -20,9 +20,22 @@ from orbitmq.protocol.http2.static_table import STATIC_TABLE
 ENTRY_BYTES: Final = 32
 """What a field counts beyond its name and value, in the table and in a list."""
 
-_FIRST_DYNAMIC: Final = len(STATIC_TABLE) + 1
+Fields = list[tuple[bytes, bytes]]
+
+_SHIFT: Final = 0x80
+"""An entry of the table stands this far behind its index, so that the byte of a reference is its place."""
+_FIRST_DYNAMIC: Final = _SHIFT + len(STATIC_TABLE) + 1
+_EMPTY_TABLE: Final = [(b"", b"")] * (_SHIFT + 1) + list(STATIC_TABLE)
 _INDEX_BY_FIELD: Final = {field: index for index, field in reversed(list(enumerate(STATIC_TABLE, 1)))}
 _INDEX_BY_NAME: Final = {field[0]: index for field, index in _INDEX_BY_FIELD.items()}
+
+
+_LF: Final = 0x0A
+_CR: Final = 0x0D
+
+
+def _size(field: tuple[bytes, bytes]) -> int:
+    return len(field[0]) + len(field[1]) + ENTRY_BYTES
 
 
 class HeaderDecoder:
@@ -31,7 +44,15 @@ class HeaderDecoder:
     `table_bytes_max` is what this end allows the peer's table; a setting has to tell the peer unless it is 4096, which needs none.
     """
 
-    __slots__ = ("_list_bytes_max", "_sizes", "_table", "_table_bytes", "_table_bytes_allowed", "_table_bytes_max")
+    __slots__ = (
+        "_field_bytes_seen",
+        "_list_bytes_max",
+        "_table",
+        "_table_bytes",
+        "_table_bytes_allowed",
+        "_table_bytes_max",
+        "has_odd_values",
+    )
 
     def __init__(
         self, table_bytes_max: int = HEADER_TABLE_BYTES_MAX, list_bytes_max: int = HEADER_LIST_BYTES_MAX
@@ -40,45 +61,56 @@ class HeaderDecoder:
         self._list_bytes_max = list_bytes_max
         self._table_bytes_allowed = table_bytes_max  # by the peer itself, which may choose less
         self._table_bytes = 0
-        # By index: nothing at 0, the static table, then what was added, the newest first.
-        self._table: list[tuple[bytes, bytes]] = [(b"", b""), *STATIC_TABLE]
-        self._sizes = [len(name) + len(value) + ENTRY_BYTES for name, value in self._table]
+        self._table = _EMPTY_TABLE.copy()  # the static table, then what was added, the newest first
+        self._field_bytes_seen = max(_size(field) for field in STATIC_TABLE)
+        """No field that came was larger."""
+        self.has_odd_values = False
+        """A value came, in this block or an earlier one, that has a line end or NUL in it, or white space at an end."""
 
-    def decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+    def decode(self, block: bytes) -> Fields:
         """Names and values of a whole block, in order.
 
-        Raises HpackError when the connection has to end, HeaderListTooLarge when this list is to be refused.
+        Raises HpackError when the connection has to end, HeaderListTooLarge when this list is to be refused. Cost: 0.1 us for a
+        reference, 0.8 us for a literal.
         """
-        fields: list[tuple[bytes, bytes]] = []
-        list_bytes = at = 0
+        fields: Fields = []
+        put = fields.append
+        at = 0
         end = len(block)
-        table, sizes = self._table, self._sizes
+        table = self._table
         try:
             while at < end:
                 first = block[at]
                 at += 1
                 if first > 0x80:
-                    index = first & 0x7F
-                    if index == 0x7F:
+                    if first == 0xFF:
                         index, at = _integer(block, at, 0x7F)
-                    list_bytes += sizes[index]
-                    fields.append(table[index])
+                        first = _SHIFT + index
+                    put(table[first])
                     continue
-                if first == 0x80:
+                if first & 0x40:
+                    prefix = 0x3F
+                elif first < 0x20:
+                    prefix = 0x0F
+                elif first == 0x80:
                     raise HpackError("a header field refers to index 0")
-                if 0x20 <= first < 0x40:
+                else:
                     if fields:
                         raise HpackError("the size of the header table changes after the first field of a block")
                     at = self._change_allowed(block, at, first & 0x1F)
                     continue
-                prefix = 0x3F if first & 0x40 else 0x0F
                 index = first & prefix
-                if index == 0:
-                    name, at = _string(block, at)
-                else:
+                if index:
                     if index == prefix:
-                        index, at = _integer(block, at, prefix)
-                    name = table[index][0]
+                        more = block[at]
+                        if more < 0x80:
+                            index += more
+                            at += 1
+                        else:
+                            index, at = _integer(block, at, prefix)
+                    name = table[_SHIFT + index][0]
+                else:
+                    name, at = _string(block, at)
                 length = block[at]
                 if length < 0x7F:
                     at += 1 + length
@@ -86,21 +118,32 @@ class HeaderDecoder:
                 else:
                     value, at = _string(block, at)
                 field = (name, value)
-                size = len(name) + len(value) + ENTRY_BYTES
-                list_bytes += size
-                fields.append(field)
-                if first & 0x40:
-                    self._add(field, size)
+                put(field)
+                self._look_at(field, prefix == 0x3F)
         except IndexError:
             raise HpackError("a header block refers to an entry that does not exist, or ends inside a field") from None
         if at > end:
             raise HpackError("a header block ends inside a string")
-        if list_bytes > self._list_bytes_max:
-            raise HeaderListTooLarge(f"a header list of {list_bytes} bytes is larger than {self._list_bytes_max}")
+        if len(fields) * self._field_bytes_seen > self._list_bytes_max:
+            self._measure(fields)
         return fields
 
-    def _add(self, field: tuple[bytes, bytes], size: int) -> None:
-        """Puts a field into the table; the oldest make room. One that is larger than the whole table empties it and stays out."""
+    def _measure(self, fields: Fields) -> None:
+        list_bytes = sum(map(_size, fields))
+        if list_bytes > self._list_bytes_max:
+            raise HeaderListTooLarge(f"a header list of {list_bytes} bytes is larger than {self._list_bytes_max}")
+
+    def _look_at(self, field: tuple[bytes, bytes], is_kept: bool) -> None:
+        """Notes what a new field is, and puts it into the table if it `is_kept`; the oldest make room. One that is larger than the whole
+        table empties it and stays out."""
+        name, value = field
+        if value.strip() != value or _LF in value or _CR in value or 0 in value:
+            self.has_odd_values = True
+        size = len(name) + len(value) + ENTRY_BYTES
+        if size > self._field_bytes_seen:
+            self._field_bytes_seen = size
+        if not is_kept:
+            return
         self._table_bytes += size
         if self._table_bytes > self._table_bytes_allowed:
             self._evict()
@@ -108,13 +151,13 @@ class HeaderDecoder:
                 self._table_bytes = 0
                 return
         self._table.insert(_FIRST_DYNAMIC, field)
-        self._sizes.insert(_FIRST_DYNAMIC, size)
 
     def _evict(self) -> None:
         """Removes the oldest entries until the table has its size, or none is left."""
-        while self._table_bytes > self._table_bytes_allowed and len(self._table) > _FIRST_DYNAMIC:
-            self._table.pop()
-            self._table_bytes -= self._sizes.pop()
+        table = self._table
+        while self._table_bytes > self._table_bytes_allowed and len(table) > _FIRST_DYNAMIC:
+            name, value = table.pop()
+            self._table_bytes -= len(name) + len(value) + ENTRY_BYTES
 
     def _change_allowed(self, block: bytes, at: int, allowed: int) -> int:
         """Takes the size that the peer chooses for its table; gives the position behind it."""

@@ -28,6 +28,7 @@ from orbitmq.limits.grpc import (
 )
 from orbitmq.protocol.http2.frames import (
     FIRST_WINDOW_BYTES,
+    FRAME_BYTES_MIN,
     WINDOW_MAX,
     ErrorCode,
     settings_frame,
@@ -38,7 +39,6 @@ _settings_of = struct.Struct(">HI").iter_unpack
 _setting = struct.Struct(">HI").pack
 SETTING_BYTES: Final = 6
 
-FRAME_BYTES_MIN: Final = 16_384
 FRAME_BYTES_MAX_MAX: Final = 2**24 - 1
 
 

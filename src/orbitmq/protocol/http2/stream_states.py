@@ -40,6 +40,8 @@ class StreamEvent(IntEnum):
     """The server gave the last piece of its answer, and with it ended its work."""
     ANSWER_LEFT = auto()
     """The frame with our END_STREAM was queued for the socket."""
+    ANSWER_GIVEN_AND_LEFT = auto()
+    """Both at once: no window was waited for."""
     RESET = auto()
     """RST_STREAM came or was queued."""
     WORK_ENDED = auto()
@@ -51,8 +53,10 @@ _State, _Event = StreamState, StreamEvent
 STREAM_TABLE: Final = {
     (_State.OPEN, _Event.REQUEST_ENDED): _State.REQUEST_WHOLE,
     (_State.OPEN, _Event.ANSWER_GIVEN): _State.ANSWER_WAITS,
+    (_State.OPEN, _Event.ANSWER_GIVEN_AND_LEFT): _State.CLOSED,
     (_State.OPEN, _Event.RESET): _State.WORK_LEFT,
     (_State.REQUEST_WHOLE, _Event.ANSWER_GIVEN): _State.BOTH_WHOLE,
+    (_State.REQUEST_WHOLE, _Event.ANSWER_GIVEN_AND_LEFT): _State.CLOSED,
     (_State.REQUEST_WHOLE, _Event.RESET): _State.WORK_LEFT,
     (_State.ANSWER_WAITS, _Event.REQUEST_ENDED): _State.BOTH_WHOLE,
     (_State.ANSWER_WAITS, _Event.ANSWER_LEFT): _State.CLOSED,
@@ -89,10 +93,6 @@ class Stream(msgspec.Struct):
     content_left: int
     """Bytes of DATA that `content-length` announces and that have not come; -1 without such a field."""
     state: StreamState = StreamState.OPEN
-    unacknowledged_bytes: int = 0
-    """Bytes of DATA, padding included, that were given to the server and not acknowledged."""
-    acknowledged_bytes: int = 0
-    """Bytes that were acknowledged and have not been given back to the peer's window."""
     send_balance: int = 0
     """What the peer added to this stream's window less what was sent. The window is this and the peer's first window of every stream:
     so a setting changes the windows of all streams by changing one number."""

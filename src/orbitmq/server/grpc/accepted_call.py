@@ -2,7 +2,8 @@
 
 Rules of this file
 1. Answers go into the HTTP/2 connection at once and leave with the end of the turn. Those that nobody wants any longer are dropped.
-2. The head of the answer is sent with the first message, or with the end where there is none.
+2. The head of the answer is sent with the first message, or with the end where there is none; where an answer is one message, all of it
+   is sent with the end.
 """
 
 from __future__ import annotations
@@ -25,45 +26,30 @@ _CALL_MEMORY_BYTES: Final = 2_000
 """About what a call takes with its header fields, beside the bytes of its message."""
 
 
-class AcceptedCall:
+class AcceptedCall(msgspec.Struct, eq=False):
     """One stream of a connection. `received_ns`: see `OpenCall`."""
 
-    __slots__ = (
-        "_connection",
-        "_has_head",
-        "_lost",
-        "call",
-        "cutter",
-        "fields_bytes",
-        "has_ended",
-        "is_handed_over",
-        "is_wanted",
-        "is_whole",
-        "message",
-        "received_ns",
-        "stream_id",
-        "user",
-    )
-
-    def __init__(self, connection: GrpcConnection, stream_id: int, call: GrpcCall) -> None:
-        self._connection = connection
-        self._has_head = False
-        self._lost: Callable[[], None] | None = None
-        self.has_ended = False
-        self.stream_id = stream_id
-        self.call = call
-        self.cutter = MessageCutter(call.row.bytes_max, is_single=call.row.shape is not Shape.BIDIRECTIONAL)
-        self.message: bytes | None = None
-        """The one message of a request that has not ended yet."""
-        self.is_handed_over = False
-        """The handler has seen a message of it, and ends it."""
-        self.is_whole = False
-        """Its one message has come, and what it asks is answered by one."""
-        self.fields_bytes = 0
-        """What its header fields take, if it stays for longer."""
-        self.is_wanted = True
-        self.received_ns = 0
-        self.user = ""
+    _connection: GrpcConnection
+    stream_id: int
+    call: GrpcCall
+    cutter: MessageCutter | None = None
+    """Cuts its messages; None while none of them came in pieces."""
+    message: bytes | None = None
+    """The one message of a request that has not ended yet."""
+    is_handed_over: bool = False
+    """The handler has seen a message of it, and ends it."""
+    is_whole: bool = False
+    """Its one message has come, and what it asks is answered by one."""
+    fields_bytes: int = 0
+    """What its header fields take, if it stays for longer."""
+    is_wanted: bool = True
+    received_ns: int = 0
+    user: str = ""
+    has_ended: bool = False
+    _has_head: bool = False
+    _answer: bytes | None = None
+    """The one message of its answer, which leaves with the end."""
+    _lost: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"{self.call.row.rpc} of {self._connection}"
@@ -71,7 +57,22 @@ class AcceptedCall:
     @property
     def held_bytes(self) -> int:
         """Bytes of the request that were read and not handed over, and of its header fields if it stays."""
-        return self.fields_bytes + self.cutter.kept_bytes + (0 if self.message is None else len(self.message))
+        kept_bytes = 0 if self.cutter is None else self.cutter.kept_bytes
+        return self.fields_bytes + kept_bytes + (0 if self.message is None else len(self.message))
+
+    def messages_in(self, data: bytes, *, ended: bool) -> list[bytes]:
+        """The messages that this piece of the request completes. Raises CallError."""
+        if self.cutter is None:
+            row = self.call.row
+            self.cutter = MessageCutter(row.bytes_max, is_single=row.shape is not Shape.BIDIRECTIONAL)
+        messages = self.cutter.feed(data) if data else []
+        if ended:
+            self.cutter.end()
+        return messages
+
+    def forget_request(self) -> None:
+        """Nobody wants what has come so far."""
+        self.message = self.cutter = None
 
     def answer_lost(self) -> None:
         """Not all of the answer leaves. Whoever gave it hears of that, if it wanted to."""
@@ -103,6 +104,9 @@ class AcceptedCall:
     def answer(self, *messages: bytes) -> None:
         if self.has_ended or not self.is_wanted:
             return
+        if self.call.row.shape is Shape.UNARY:
+            self._answer = messages[0]
+            return
         http2, stream_id = self._connection.http2, self.stream_id
         if not self._has_head:
             self._has_head = True
@@ -115,7 +119,11 @@ class AcceptedCall:
     def end(self, lost: Callable[[], None] | None = None) -> None:
         if self.has_ended:
             return
-        self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
+        if self._answer is None:
+            self._end(OK_TRAILERS if self._has_head else HEAD + OK_TRAILERS)
+        else:
+            self.has_ended = True
+            self._connection.answered_whole(self, self._answer)
         if lost is not None and self.is_wanted:
             self._lost = lost
             self._connection.leaves(self)

@@ -3,8 +3,8 @@
 Rules of this file
 1. A call that takes one message is handed over when its request has ended, with that message; a stream of messages one by one.
 2. What a caller does wrong ends its call here, with a status of gRPC; nothing of it is handed over any more.
-3. Bytes are acknowledged as they come, since a message may be larger than a window. What is kept of requests that are not whole is counted
-   (`pending_bytes`), as are the header fields of calls that stay; the port bounds it for all its connections together.
+3. What is kept of requests that are not whole is counted (`pending_bytes`), as are the header fields of calls that stay; the port bounds it
+   for all its connections together, whatever windows would allow: a message may be larger than one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from orbitmq.protocol.grpc.answers import error_head
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.grpc.calls import GrpcCall, read_call
+from orbitmq.protocol.grpc.message_prefix import message_in
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.events import DataReceived, RequestStarted, StreamReset
@@ -63,11 +64,11 @@ class CallReader:
 
     def ended(self, call: AcceptedCall) -> None:
         """The server has ended a call: what still comes of it is dropped."""
-        if self.calls.pop(call.stream_id, None) is not None:
+        is_open = self.calls.pop(call.stream_id, None) is not None
+        if is_open and (call.fields_bytes or call.cutter is not None):
             self.pending_bytes -= call.held_bytes
             self.fields_bytes -= call.fields_bytes
-            call.message = None
-            call.cutter.forget()
+            call.forget_request()
 
     def _hold_fields(self, call: AcceptedCall) -> None:
         """A call stays for longer than this data: a stream, one that waits for messages, one that has not come whole."""
@@ -77,7 +78,7 @@ class CallReader:
 
     def _take_start(self, event: RequestStarted, begun: list[AcceptedCall]) -> None:
         try:
-            call = read_call(event.headers)
+            call = read_call(event.fields)
         except CallError as error:
             self._tally.failed(None, error)
             self._http2.send_headers(event.stream_id, error_head(error), end=True)
@@ -88,16 +89,23 @@ class CallReader:
             accepted.fail(CallError(GrpcStatus.INTERNAL, "the request has no message"))
 
     def _take_data(self, event: DataReceived, found: list[CallMessage]) -> None:
-        if event.flow_bytes:
-            self._http2.acknowledge(event.stream_id, event.flow_bytes)
         call = self.calls.get(event.stream_id)
         if call is None:
             return
+        row = call.call.row
+        if event.ended and call.cutter is None and row.shape is not Shape.BIDIRECTIONAL:
+            message = message_in(event.data, row.bytes_max)
+            if message is not None:
+                call.is_whole = row.shape is Shape.UNARY
+                found.append(CallMessage(call, message))
+                return
+        self._take_piece(call, event, found)
+
+    def _take_piece(self, call: AcceptedCall, event: DataReceived, found: list[CallMessage]) -> None:
+        """Data that is not the only one of a request, or not one message."""
         held_bytes = call.held_bytes
         try:
-            messages = call.cutter.feed(event.data) if event.data else []
-            if event.ended:
-                call.cutter.end()
+            messages = call.messages_in(event.data, ended=event.ended)
         except CallError as error:
             self.pending_bytes += call.held_bytes - held_bytes
             call.fail(error)

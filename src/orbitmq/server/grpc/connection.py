@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orbitmq.limits.grpc import QUEUED_CALLS_MAX
+from orbitmq.protocol.grpc.answers import OK_ANSWER
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import GrpcCall
+from orbitmq.protocol.grpc.message_prefix import with_prefix
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
@@ -50,9 +52,10 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         super().__init__(listener, CallReader(self.http2, self._begun, listener.tally))
 
     def _begun(self, stream_id: int, call: GrpcCall) -> AcceptedCall:
+        traffic = self._listener.traffic
         self._unanswered += 1
-        self._listener.traffic.unanswered += 1
-        self._listener.traffic.frames_in += 1
+        traffic.unanswered += 1
+        traffic.frames_in += 1
         self._listener.tally.begun[call.row.rpc] += 1
         return AcceptedCall(self, stream_id, call)
 
@@ -78,13 +81,29 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         """A call ends with a status of gRPC."""
         self._listener.tally.failed(call.call.row.rpc, error)
 
+    def answered_whole(self, call: AcceptedCall, message: bytes) -> None:
+        """A call ends whose answer is one message. Without anybody who wants it, or room for it, `is_wanted` becomes false."""
+        listener, data = self._listener, with_prefix(message)
+        if not self.http2.send_answer(call.stream_id, OK_ANSWER, data):
+            call.is_wanted = False
+        listener.traffic.frames_out += 1
+        listener.tally.answered(call.call.row.rpc, message)
+        self._forget(call)
+        self._collected(len(data))
+
     def call_ended(self, call: AcceptedCall) -> None:
+        """A call has ended whose answer was given to its end."""
+        self._forget(call)
+        self._collected(0)
+
+    def _forget(self, call: AcceptedCall) -> None:
         self._connection.ended(call)
+        listener = self._listener
         if self._unanswered:
             self._unanswered -= 1
-            self._listener.traffic.unanswered -= 1
-        self._listener.call_ended()
-        self._collected(0)
+            listener.traffic.unanswered -= 1
+        if listener.stopping:
+            listener.call_ended()
 
     def leaves(self, call: AcceptedCall) -> None:
         """A call has ended whose answer has to leave; it hears if that is lost."""

@@ -102,13 +102,14 @@ class GrpcListener(Listener):
         await super().stop(grace_ms // 2)
 
     def call_ended(self) -> None:
-        """Said by connections: `traffic.unanswered` is less."""
-        if self.stopping and not self.traffic.unanswered:
+        """Said by connections while the port stops: `traffic.unanswered` is less."""
+        if not self.traffic.unanswered:
             self._all_answered.set()
 
     def dismiss(self, peer: AcceptedConnection[Any]) -> None:
         super().dismiss(peer)
-        self.call_ended()
+        if self.stopping:
+            self.call_ended()
 
     @property
     def connections(self) -> list[GrpcConnection]:

@@ -19,6 +19,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.grpc.call_error import CallError
 from orbitmq.protocol.grpc.calls import read_call
 from orbitmq.protocol.grpc.rpcs import RPCS, SERVICE, Shape
+from orbitmq.protocol.http2.request_fields import RequestFields
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.store.settings import StoreSettings
 
@@ -80,11 +81,13 @@ def ask(rig: DialogueRig, asked: Ask) -> Heard:
     if not row.is_served:
         with pytest.raises(CallError) as caught:
             read_call(
-                [
-                    (b":method", b"POST"),
-                    (b":path", f"/{SERVICE}/{row.rpc}".encode()),
-                    (b"content-type", b"application/grpc"),
-                ]
+                RequestFields.made(
+                    [
+                        (b":method", b"POST"),
+                        (b":path", f"/{SERVICE}/{row.rpc}".encode()),
+                        (b"content-type", b"application/grpc"),
+                    ]
+                )
             )
         return Heard([], caught.value.status)
     caller = rig.client(asked.client)

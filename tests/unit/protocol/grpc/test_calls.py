@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
 from orbitmq.protocol.grpc.calls import read_call
 from orbitmq.protocol.grpc.rpcs import Rpc, Shape
+from orbitmq.protocol.http2.request_fields import RequestFields
 from orbitmq.protocol.remoting.versions import Language
 
 PATH = b"/apache.rocketmq.v2.MessagingService/"
@@ -33,11 +34,11 @@ HEADERS = {
 }
 
 
-def headers(**changed: bytes | None) -> list[tuple[bytes, bytes]]:
+def headers(**changed: bytes | None) -> RequestFields:
     """Those of a send, some with another value or (None) left out; `_` stands for `-`."""
     by_name = {name.replace("_", "-").encode(): value for name, value in changed.items()}
     by_name = {b":" + name if b":" + name in HEADERS else name: value for name, value in by_name.items()}
-    return [(name, value) for name, value in {**HEADERS, **by_name}.items() if value is not None]
+    return RequestFields.made((name, value) for name, value in {**HEADERS, **by_name}.items() if value is not None)
 
 
 def test_a_call_says_who_calls_and_for_what() -> None:
@@ -51,7 +52,7 @@ def test_a_call_says_who_calls_and_for_what() -> None:
 
 def test_what_a_call_leaves_out_is_empty() -> None:
     names = [name for name in HEADERS if name.startswith((b"x-", b"auth", b"grpc-"))]
-    call = read_call([(name, value) for name, value in HEADERS.items() if name not in names])
+    call = read_call(RequestFields.made((name, value) for name, value in HEADERS.items() if name not in names))
     assert (call.client_id, call.language, call.timeout_ns) == ("", Language.OTHER, None)
     assert (call.signed_text, call.authorization, call.session_token) == (None, None, None)
 
@@ -129,6 +130,6 @@ def test_methods_that_rocketmq_does_not_serve_either(name: str) -> None:
 def test_whatever_the_fields_are_a_call_or_its_error_comes_of_them(fields: list[tuple[bytes, bytes]]) -> None:
     for each in (fields, [*HEADERS.items(), *fields]):
         with suppress(CallError):
-            call = read_call(each)
+            call = read_call(RequestFields.made(each))
             assert isinstance(call.client_id + call.namespace + call.request_id + call.client_version, str)
             assert call.language in Language

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from orbitmq.limits.grpc import SEND_REQUEST_BYTES_MAX
 from orbitmq.protocol.grpc.call_error import CallError, GrpcStatus
-from orbitmq.protocol.grpc.message_prefix import MessageCutter, with_prefix
+from orbitmq.protocol.grpc.message_prefix import MessageCutter, message_in, with_prefix
+
+
+def extended(message: bytes) -> bytes:
+    """A message and a byte too many."""
+    return with_prefix(message) + b"\0"
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.sets(st.integers(0, 60), max_size=8))
@@ -37,6 +42,20 @@ def test_whatever_comes_is_messages_or_an_error(stream: bytes, size: int, is_sin
         assert stream.startswith(cut)
     else:
         assert cut == stream
+
+
+@given(st.one_of(st.binary(max_size=12), st.binary(max_size=12).map(with_prefix), st.binary(max_size=12).map(extended)))
+def test_one_piece_that_is_one_message_is_read_as_by_a_cutter(piece: bytes) -> None:
+    """What is anything else is left to the cutter."""
+    message = message_in(piece, 8)
+    try:
+        cutter = MessageCutter(8, is_single=True)
+        cut = cutter.feed(piece)
+        cutter.end()
+    except CallError:
+        assert message is None
+    else:
+        assert cut == [message]
 
 
 def test_one_call_one_message() -> None:

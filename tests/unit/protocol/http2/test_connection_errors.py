@@ -230,7 +230,7 @@ def test_a_list_larger_than_allowed_is_refused_and_the_table_stays_in_step() -> 
     connection.receive_data(frame(1, 4 | 1, 1, b"\x40\x01n\x01v" + encode(large)))
     assert resets(connection) == [(1, ErrorCode.ENHANCE_YOUR_CALM)]
     (event,) = connection.receive_data(frame(1, 4 | 1, 3, encode(REQUEST) + b"\xbe"))
-    assert event.headers[-1] == (b"n", b"v")  # type: ignore[union-attr]
+    assert event.fields.pairs[-1] == (b"n", b"v")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.worlds.http2_frames import (
     ANSWER,
     TRAILERS,
@@ -11,6 +13,7 @@ from tests.worlds.http2_frames import (
     connected,
     data,
     headers,
+    kinds,
     output,
     reset,
     resets,
@@ -22,11 +25,19 @@ from tests.worlds.http2_frames import (
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.events import DataReceived, StreamReset
 from orbitmq.protocol.http2.figures import Http2Figures
-from orbitmq.protocol.http2.frames import END_STREAM, FIRST_WINDOW_BYTES, PREFACE, ErrorCode, FrameType
+from orbitmq.protocol.http2.frames import (
+    END_STREAM,
+    FIRST_WINDOW_BYTES,
+    PREFACE,
+    AnswerFrames,
+    ErrorCode,
+    FrameType,
+)
 from orbitmq.protocol.http2.settings import Http2Limits
 
 SMALL = Http2Limits(stream_window_bytes=65_535, connection_window_bytes=100_000)
 WIDE = 1_000_000
+FRAMES = AnswerFrames(ANSWER, TRAILERS)
 
 
 def sizes(frames: list[Frame]) -> list[tuple[int, int]]:
@@ -60,7 +71,6 @@ def test_data_beyond_the_connection_window_ends_the_connection() -> None:
     connection.receive_data(headers(1) + headers(3))
     for stream_id, size in ((1, 16_000), (3, 16_000)) * 3 + ((1, 4_000),):
         connection.receive_data(data(stream_id, bytes(size)))
-    assert connection.unacknowledged_bytes == 100_000
     assert broken(connection, data(3, b"x")) is ErrorCode.FLOW_CONTROL_ERROR
 
 
@@ -70,39 +80,42 @@ def test_padding_counts_in_both_windows() -> None:
     connection.receive_data(headers(1))
     for _ in range(255):
         (event,) = connection.receive_data(data(1, b"x", padding=254))
-        assert event == DataReceived(1, b"x", 256, False)
-    assert connection.unacknowledged_bytes == 255 * 256
+        assert event == DataReceived(1, b"x", False)
     assert connection.receive_data(data(1, b"x", padding=254)) == [StreamReset(1, ErrorCode.FLOW_CONTROL_ERROR)]
 
 
-def test_acknowledged_bytes_open_the_windows_when_they_are_half_of_one() -> None:
+def test_windows_open_again_with_the_output_when_half_of_one_is_used() -> None:
     connection = connected(SMALL)
-    connection.receive_data(headers(1) + data(1, bytes(16_384)) + data(1, bytes(16_384)))
-    connection.acknowledge(1, 32_767)
+    connection.receive_data(headers(1) + data(1, bytes(16_384)) + data(1, bytes(16_383)))
     assert windows(connection) == []
-    connection.acknowledge(1, 1)
+    connection.receive_data(data(1, b"x"))
     assert windows(connection) == [(1, 32_768)]
-    connection.receive_data(data(1, bytes(16_384)) + data(1, bytes(1_000)))
-    connection.acknowledge(1, 17_232)
+    connection.receive_data(data(1, bytes(16_384)) + data(1, bytes(847)))
+    assert windows(connection) == []
+    connection.receive_data(data(1, b"x"))
     assert windows(connection) == [(0, 50_000)]
-    assert connection.unacknowledged_bytes == 152
+    connection.receive_data(data(1, bytes(15_535)) + data(1, bytes(1_000)))
+    assert windows(connection) == [(1, 33_767)]
+
+
+def test_before_the_output_nothing_is_opened() -> None:
+    """Who sends more than its window cannot have read that it is larger."""
+    connection = connected(SMALL)
+    connection.receive_data(headers(1) + data(1, bytes(16_384)) * 3)
+    assert kinds(connection.receive_data(data(1, bytes(16_384)))) == ["StreamReset"]
+    connection.receive_data(headers(3) + data(3, bytes(16_384)) * 2 + data(3, bytes(1_696)))
+    assert broken(connection, data(3, b"x")) is ErrorCode.FLOW_CONTROL_ERROR
 
 
 def test_a_request_that_has_ended_needs_no_window() -> None:
     connection = connected(SMALL)
-    connection.receive_data(headers(1) + data(1, bytes(16_384)) * 2 + data(1, bytes(16_384), end=True))
-    connection.acknowledge(1, 49_152)
+    connection.receive_data(headers(1) + data(1, bytes(16_384)) * 2 + data(1, bytes(1_000), end=True))
     assert windows(connection) == []
 
 
-def test_what_was_not_acknowledged_comes_back_when_the_work_ends() -> None:
+def test_nothing_is_opened_behind_a_goaway() -> None:
     connection = connected(SMALL)
-    connection.receive_data(headers(1) + data(1, bytes(1_000)) + reset(1))
-    assert connection.unacknowledged_bytes == 1_000
-    connection.finished(1)
-    assert connection.unacknowledged_bytes == 0
-    connection.acknowledge(1, 1_000)
-    assert connection.unacknowledged_bytes == 0
+    assert broken(connection, headers(1) + data(1, bytes(16_384)) * 3 + data(0)) is ErrorCode.PROTOCOL_ERROR
 
 
 def test_dropped_data_opens_the_connection_window_again() -> None:
@@ -111,25 +124,7 @@ def test_dropped_data_opens_the_connection_window_again() -> None:
     connection.reset(1, ErrorCode.CANCEL)
     output(connection)
     connection.receive_data(data(1, bytes(16_000), padding=0) * 4)
-    assert connection.unacknowledged_bytes == 0
     assert windows(connection) == [(0, 64_004)]
-
-
-def test_more_than_was_given_cannot_be_acknowledged() -> None:
-    connection = connected()
-    connection.receive_data(headers(1) + data(1, b"abc"))
-    with pytest.raises(ValueError, match="3 were given"):
-        connection.acknowledge(1, 4)
-
-
-def test_held_bytes_of_many_streams_are_bounded_and_counted() -> None:
-    """Two thousand streams stop after half a message: the connection holds its window and no more."""
-    connection = connected()
-    for number in range(2_000):
-        connection.receive_data(headers(2 * number + 1) + data(2 * number + 1, bytes(2_000)))
-    assert connection.unacknowledged_bytes == 4_000_000
-    half = data(1, bytes(16_384)) * 12
-    assert broken(connection, half) is ErrorCode.FLOW_CONTROL_ERROR
 
 
 # --- what the server may send --------------------------------------------------------------------------------------------
@@ -268,6 +263,52 @@ def test_a_request_may_end_while_its_answer_waits() -> None:
     connection.receive_data(data(1, b"dropped") + data(1, b"dropped", end=True) + window(1, 5))
     assert [one.kind for one in output(connection)] == [FrameType.DATA]
     assert connection.stream_count == 0
+
+
+@given(
+    window_bytes=st.integers(0, 60), size=st.integers(0, 50), waits=st.integers(0, 20), smaller_table=st.booleans(),
+    is_whole=st.booleans(),
+)  # fmt: skip
+def test_an_answer_given_at_once_leaves_as_in_pieces(
+    window_bytes: int, size: int, waits: int, smaller_table: bool, is_whole: bool
+) -> None:
+    """Whatever the windows are, and whatever waits before it."""
+    content = bytes(range(size))
+    taken = []
+    for at_once in (True, False):
+        connection = connected(INITIAL_WINDOW_SIZE=window_bytes)
+        if smaller_table:
+            connection.receive_data(settings(HEADER_TABLE_SIZE=0))
+        connection.receive_data(headers(1, end=is_whole))
+        if waits:
+            connection.send_headers(1, ANSWER)
+            connection.send_data(1, bytes(waits))
+        if at_once:
+            assert connection.send_answer(1, FRAMES, content)
+        else:
+            connection.send_headers(1, ANSWER)
+            connection.send_data(1, content)
+            connection.send_headers(1, TRAILERS, end=True)
+        frames = output(connection)
+        left = connection.left
+        connection.receive_data(window(1, 100))
+        taken.append((frames, left, output(connection), connection.left, connection.stream_count))
+    assert taken[0] == taken[1]
+
+
+def test_an_answer_that_nobody_wants_or_that_has_no_room_is_told() -> None:
+    connection = started(3, Http2Limits(queued_bytes_max=10), INITIAL_WINDOW_SIZE=0)
+    assert not connection.send_answer(1, FRAMES, bytes(11))
+    connection.receive_data(reset(3))
+    assert not connection.send_answer(3, FRAMES, b"late")
+    assert not connection.send_answer(7, FRAMES, b"of no stream")
+    assert resets(connection) == [(1, ErrorCode.ENHANCE_YOUR_CALM)]
+    assert connection.stream_count == 1
+
+
+def test_a_block_that_takes_more_than_a_frame_is_no_part_of_an_answer_at_once() -> None:
+    with pytest.raises(ValueError, match="more than one frame"):
+        AnswerFrames(ANSWER, bytes(16_385))
 
 
 def test_one_byte_too_many_that_waits_resets_its_stream() -> None:

@@ -251,6 +251,16 @@ def test_references_to_one_large_entry_cost_neither_memory_nor_time() -> None:
     tracemalloc.stop()
 
 
+def test_a_large_field_that_came_earlier_makes_no_list_too_large() -> None:
+    decoder = HeaderDecoder(list_bytes_max=300)
+    with pytest.raises(HeaderListTooLarge):
+        decoder.decode(literal(b"n", b"v" * 300, kept=False))
+    small = literal(b"a", b"1", kept=True)
+    assert len(decoder.decode(small * 8)) == 8
+    with pytest.raises(HeaderListTooLarge, match="306"):
+        decoder.decode(indexed(62) * 9)
+
+
 def test_a_block_of_nothing_but_changes_of_the_size_is_read_in_time() -> None:
     decoder = HeaderDecoder()
     began = time.process_time()

@@ -56,7 +56,7 @@ class Broker:
 
 
 class Calls:
-    """Says what it is asked, in the words of the request: `answer`, `hold`, `fail`, `break`, or the number of bytes to answer."""
+    """Says what it is asked, in the words of the request: `answer`, `hold`, `fail`, `regret`, `break`, or the number of bytes to answer."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bytes]] = []
@@ -69,6 +69,9 @@ class Calls:
             raise RuntimeError("planted")
         if message == b"fail":
             call.fail(CallError(GrpcStatus.RESOURCE_EXHAUSTED, "no more é"))
+        elif message == b"regret":
+            call.answer(message)
+            call.fail(CallError(GrpcStatus.INTERNAL, "after the answer"))
         elif message == b"hold":
             self.held.append(call)
         else:
@@ -183,6 +186,23 @@ async def test_calls_are_answered_in_whatever_order_their_answers_come() -> None
         held.answer(b"too late")
         await it.client.ended(first)
         assert it.client.answers[first] == with_prefix(b"one") + with_prefix(b"two")
+
+
+async def test_an_answer_of_one_message_leaves_with_its_end_or_not_at_all() -> None:
+    async with port() as it:
+        single, several = it.client.call("QueryRoute", b"regret"), it.client.call("ReceiveMessage", b"regret")
+        for stream_id in (single, several):
+            assert (await it.client.ended(stream_id))["grpc-status"] == str(int(GrpcStatus.INTERNAL))
+        assert single not in it.client.answers
+        assert it.client.answers[several] == with_prefix(b"regret")
+        held = it.client.call("QueryRoute", b"hold")
+        await it.calls.until(lambda: len(it.calls.held) == 1)
+        (call,) = it.calls.held
+        call.answer(b"first thought")
+        call.answer(b"second thought")
+        call.end()
+        await it.client.ended(held)
+        assert it.client.answers[held] == with_prefix(b"second thought")
 
 
 async def test_messages_of_a_stream_come_one_by_one_and_its_end_after_them() -> None:
