@@ -102,7 +102,7 @@ class FrameSender:
     def _count(self, change_bytes: int) -> None:
         """So much more waits, or less."""
         self.queued_bytes += change_bytes
-        self._figures.queued_bytes += change_bytes
+        self._figures.count_queued(change_bytes)
 
     def _wait(self, stream: Stream, content: bytes | memoryview, *, is_headers: bool, end: bool) -> None:
         if stream.waiting is None:

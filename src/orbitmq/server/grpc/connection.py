@@ -24,7 +24,7 @@ from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
 from orbitmq.server.accepted_connection import AcceptedConnection
-from orbitmq.server.connection_states import SILENT, ConnectionEvent
+from orbitmq.server.connection_states import ConnectionEvent
 from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
 from orbitmq.server.grpc.call_reader import CallReader
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class GrpcConnection(AcceptedConnection[CallMessage]):
     """A client that speaks gRPC."""
 
-    __slots__ = ("_queued_bytes", "_waiting_calls", "attachments", "http2", "opened_ns")
+    __slots__ = ("_waiting_calls", "attachments", "http2", "opened_ns")
 
     _listener: GrpcListener
     _connection: CallReader
@@ -46,8 +46,6 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         self.http2 = Http2Connection(figures=listener.figures)
         self.attachments: dict[str, object] = {}
         self.opened_ns = listener.clock.monotonic_ns()
-        self._queued_bytes = 0
-        """What waits for the client's windows, as the port has counted it."""
         self._waiting_calls: list[Callable[[], None]] = []
         super().__init__(listener, CallReader(self.http2, self._begun, listener.tally))
 
@@ -136,18 +134,11 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
                 leaving.pop(stream_id, None)
         self._out_bytes = sum([len(part) for part in self._out])
         leaves_nothing = not self._out
-        if self._queued_bytes or self.http2.queued_bytes:
-            self._count_queued(0 if self._state in SILENT else self.http2.queued_bytes)
         super().flush()
         if leaves_nothing:  # all that was collected waits for the client's windows
             self._unblock()
         if self._waiting_calls and self.takes_more:
             asyncio.get_running_loop().call_soon(self._wake)
-
-    def _count_queued(self, queued_bytes: int) -> None:
-        listener = self._listener
-        listener.traffic.count_unsent(queued_bytes - self._queued_bytes, listener.limits.write_high_water_bytes)
-        self._queued_bytes = queued_bytes
 
     def _resume(self) -> None:
         super()._resume()
@@ -223,7 +214,6 @@ class GrpcConnection(AcceptedConnection[CallMessage]):
         super()._end(event)
 
     def _socket_lost(self) -> None:
-        self._count_queued(0)
         self._waiting_calls.clear()
         reader = self._connection
         for call in (

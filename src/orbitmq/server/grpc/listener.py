@@ -76,7 +76,7 @@ class GrpcListener(Listener):
         super().__init__(name, broker, turn, wakeups, clock, limits, traffic=traffic, room=room, rules=rules)
         self._make_calls = make_calls
         self.tally = CallTally()
-        self.figures = Http2Figures()
+        self.figures = Http2Figures(queued=self._count_waiting)
         self._all_answered: asyncio.Event = asyncio.Event()
 
     @cached_property
@@ -100,6 +100,10 @@ class GrpcListener(Listener):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_answered.wait(), grace_ms / 2_000)
         await super().stop(grace_ms // 2)
+
+    def _count_waiting(self, change_bytes: int) -> None:
+        """What waits for windows of clients waits to leave the port like what sockets do not take."""
+        self.traffic.count_unsent(change_bytes, self.limits.write_high_water_bytes)
 
     def call_ended(self) -> None:
         """Said by connections while the port stops: `traffic.unanswered` is less."""

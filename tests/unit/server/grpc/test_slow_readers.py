@@ -91,6 +91,7 @@ async def test_what_waits_for_windows_is_counted_for_all_clients_and_leaves_with
         await ask(it, it.client, stream_id, room + MEGABYTE)
         await until(lambda: it.listener.traffic.is_crowded)
         assert it.listener.traffic.unsent_bytes > room
+        assert it.listener.figures.queued_bytes == it.connection.http2.queued_bytes > room
         neighbour = await second_client(it)
         answered = neighbour.call("QueryRoute", b"3000000")
         assert await neighbour.ended(answered) == {"grpc-status": "0"}
