@@ -146,6 +146,13 @@ ROUTES_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Answers of routes that are kept to be sent again, with their keys: some hundred topics with a thousand queues each, or ten thousand with
 eight. Another one is made anew."""
 
+ROUTED_QUEUES_MAX: Final = 65_536
+"""Queues of a topic on all brokers, 50 bytes and 4 us each in an answer; clients take answers of 4 MiB. A name server may say two billion.
+More are answered INTERNAL_SERVER_ERROR."""
+
+ROUTED_QUEUES_PER_BROKER_MIN: Final = 16
+"""What a broker counts among them at least: to name it takes as long. So a route has at most 4,096 brokers."""
+
 ENDPOINTS_BYTES_MAX: Final = 1_024
 """Bytes of the addresses that a client says it uses, which every queue of an answer repeats: some thirty addresses. More are answered
 ILLEGAL_ACCESS_POINT."""

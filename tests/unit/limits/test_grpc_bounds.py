@@ -69,6 +69,8 @@ ELSEWHERE = {
     "ROUTES_ANSWERED_AT_ONCE_MAX": FRONT
     + "routes.py::test_many_for_whom_a_name_server_was_asked_are_answered_in_steps",
     "ROUTES_KEPT_BYTES_MAX": FRONT + "kept_routes.py::test_what_is_kept_is_bounded_in_bytes_and_the_oldest_goes_first",
+    "ROUTED_QUEUES_MAX": FRONT + "routes.py::test_a_route_that_no_client_could_take_is_not_made",
+    "ROUTED_QUEUES_PER_BROKER_MIN": FRONT + "routes.py::test_a_route_that_no_client_could_take_is_not_made",
     "ENDPOINTS_BYTES_MAX": FRONT + "routes.py::test_what_every_queue_would_repeat_is_bounded",
     "SESSIONS_SETTINGS_BYTES_MAX": FRONT + "sessions.py::test_settings_of_all_clients_together_are_bounded",
     "SETTINGS_BYTES_MAX": FRONT + "telemetry.py::test_wrong_settings_end_the_stream_and_nobody_is_known_by_them",

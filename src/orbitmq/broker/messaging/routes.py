@@ -13,6 +13,7 @@ Source: RocketMQ gRPC, QueryRoute, QueryAssignment.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -23,7 +24,13 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_types import taken_type
 from orbitmq.broker.messaging.kept_routes import KeptRoutes, RouteKey
 from orbitmq.broker.messaging.served_calls import ServedCall
-from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX, ROUTES_ANSWERED_AT_ONCE_MAX
+from orbitmq.limits.grpc import (
+    ENDPOINTS_BYTES_MAX,
+    RESOURCE_BYTES_MAX,
+    ROUTED_QUEUES_MAX,
+    ROUTED_QUEUES_PER_BROKER_MIN,
+    ROUTES_ANSWERED_AT_ONCE_MAX,
+)
 from orbitmq.protocol.grpc.decoding import read_message
 from orbitmq.protocol.grpc.messages import (
     Broker,
@@ -50,6 +57,8 @@ from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.ids import unpack_host
 from orbitmq.protocol.message_types import MessageType
 
+logger = logging.getLogger("orbitmq.broker")
+
 LATE_ROUTES: Final = "routes for many clients"
 """Name of the wake-up that answers those for whom a name server was asked together."""
 
@@ -64,6 +73,7 @@ class RouteCalls:
         self._routes = routes
         self._port = port
         self._clock = core.clock
+        self._statistics = core.statistics
         self._deadlines = core.deadlines
         self._kept = KeptRoutes()
         self._late: deque[Callable[[], None]] = deque()
@@ -131,6 +141,7 @@ class RouteCalls:
         def answer(route: TopicRoute) -> None:
             if not call.is_wanted:
                 return
+            _check_size(topic, route.brokers)
             own = asked_at if route.is_alone and asked_at.addresses else self._own_endpoints
             brokers = tuple(route.brokers)
             key = RouteKey(call.call.row.rpc, resource.SerializeToString(), own.SerializeToString(), brokers, kind)
@@ -143,10 +154,23 @@ class RouteCalls:
             if is_at_once:
                 answer(route)
             else:
-                self._answer_late(partial(answer, route))
+                self._answer_late(partial(self._try, call, partial(answer, route)))
 
         self._routes.route(topic, self._port, took)
         is_at_once = False
+
+    def _try(self, call: OpenCall, answer: Callable[[], None]) -> None:
+        """Answer later than the call came: nobody is there who would refuse it."""
+        try:
+            answer()
+        except Exception as error:
+            if not isinstance(error, RpcError):
+                self._statistics.failed_handler_count += 1
+                logger.exception("%s from %s failed", call.call.row.rpc, call.address)
+            code = error.code if isinstance(error, RpcError) else Code.INTERNAL_SERVER_ERROR
+            kind = QueryRouteResponse if call.call.row.rpc is Rpc.QUERY_ROUTE else QueryAssignmentResponse
+            call.answer(kind(status=status_of(code, str(error))).SerializeToString())
+            call.end()
 
     def _answer_late(self, answer: Callable[[], None]) -> None:
         """A name server has answered, perhaps for thousands of calls."""
@@ -173,6 +197,16 @@ def _named(brokers: Iterable[TopicBroker], own_endpoints: Endpoints) -> Iterator
         if endpoints is not None:
             named = Broker(name=broker.name, id=0, endpoints=endpoints)
             yield BrokerQueues(named, broker.read_count, broker.write_count, broker.perm)
+
+
+def _check_size(topic: str, brokers: Iterable[TopicBroker]) -> None:
+    """Raises RpcError for a route that no client could take, whoever says that it is so large."""
+    count = sum(max(broker.read_count, broker.write_count, ROUTED_QUEUES_PER_BROKER_MIN) for broker in brokers)
+    if count > ROUTED_QUEUES_MAX:
+        raise RpcError(
+            Code.INTERNAL_SERVER_ERROR,
+            f"the route of topic {topic!r} has {count} queues, at most {ROUTED_QUEUES_MAX} are told",
+        )
 
 
 def _unknown(topic: str) -> str:

@@ -11,7 +11,13 @@ from tests.unit.broker.messaging.conftest import FrontRig
 
 from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.limits.grpc import ENDPOINTS_BYTES_MAX, RESOURCE_BYTES_MAX, ROUTES_ANSWERED_AT_ONCE_MAX
+from orbitmq.limits.grpc import (
+    ENDPOINTS_BYTES_MAX,
+    RESOURCE_BYTES_MAX,
+    ROUTED_QUEUES_MAX,
+    ROUTED_QUEUES_PER_BROKER_MIN,
+    ROUTES_ANSWERED_AT_ONCE_MAX,
+)
 from orbitmq.protocol.grpc.messages import (
     Address,
     AddressScheme,
@@ -250,6 +256,74 @@ def test_a_broker_that_publishes_no_address_is_left_out(front_rig: FrontRig, mon
     monkeypatch.setattr(servers, "ask_brokers", lambda took: took({own: "", "z": "not an address"}))
     routed, _ = asked(front_rig, servers)
     assert {queue.broker.name for queue in routed.message_queues} == {own}
+
+
+def said(names: list[str], queues: int) -> TopicRouteData:
+    """What a name server says: so many queues on each of these brokers."""
+    return TopicRouteData(
+        [QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6) for name in names],
+        [BrokerData(broker_name=name, broker_addrs={0: "10.0.0.3:10911"}) for name in names],
+    )
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        (said(["z"], ROUTED_QUEUES_MAX), said(["z"], ROUTED_QUEUES_MAX + 1)),
+        (
+            said(["z"] * (ROUTED_QUEUES_MAX // ROUTED_QUEUES_PER_BROKER_MIN), 1),
+            said(["z"] * (ROUTED_QUEUES_MAX // ROUTED_QUEUES_PER_BROKER_MIN + 1), 1),
+        ),
+        (said(["z"], 2), said(["z"], 2**31 - 1)),
+        (said(["z"], 1), said(["z", "y"], 2**30)),
+    ],
+)
+def test_a_route_that_no_client_could_take_is_not_made(
+    front_rig: FrontRig, most: TopicRouteData, more: TopicRouteData, is_late: bool
+) -> None:
+    servers = Servers("z")
+    topics = {"Most": most, "More": more}
+
+    def ask_route(topic: str, took: Callable[[TopicRouteData | None], None]) -> None:
+        servers.waiting.append(lambda: took(topics[topic]))
+        if not is_late:
+            servers.answer()
+
+    servers.ask_route = ask_route  # type: ignore[method-assign]
+    front_rig.broker.rooms.assignment.routes.ask_at(servers)
+    client = front_rig.client()
+    for topic, code in (("Most", Code.OK), ("More", Code.INTERNAL_SERVER_ERROR)):
+        for rpc, request, kind in (
+            (Rpc.QUERY_ROUTE, QueryRouteRequest(topic=Resource(name=topic)), QueryRouteResponse),
+            (
+                Rpc.QUERY_ASSIGNMENT,
+                QueryAssignmentRequest(topic=Resource(name=topic), group=Resource(name="G")),
+                QueryAssignmentResponse,
+            ),
+        ):
+            call = client.start(rpc, request)
+            servers.answer()
+            assert (call.ends, call.error) == (1, None)
+            told = kind.FromString(call.answers[0]).status
+            assert told.code == code
+            assert topic == "Most" or f"at most {ROUTED_QUEUES_MAX} are told" in told.message
+
+
+def test_a_late_answer_that_cannot_be_made_ends_its_call_and_no_other(front_rig: FrontRig) -> None:
+    make(front_rig)
+    servers = Servers(front_rig.broker.settings.broker_name, "z")
+    servers.ask_brokers = lambda took: servers.waiting.append(lambda: took({"z": "\ud800:1"}))  # type: ignore[method-assign]
+    front_rig.broker.rooms.assignment.routes.ask_at(servers)
+    client = front_rig.client()
+    calls = [
+        client.start(Rpc.QUERY_ROUTE, QueryRouteRequest(topic=Resource(name=topic))) for topic in ("T", "T", "Nowhere")
+    ]
+    servers.answer()
+    codes = [QueryRouteResponse.FromString(call.answers[0]).status.code for call in calls]
+    assert codes == [Code.INTERNAL_SERVER_ERROR, Code.INTERNAL_SERVER_ERROR, Code.TOPIC_NOT_FOUND]
+    assert [call.ends for call in calls] == [1, 1, 1]
+    assert front_rig.broker.statistics.failed_handler_count == 2
 
 
 def test_nobody_is_answered_who_has_gone_while_name_servers_were_asked(front_rig: FrontRig) -> None:
