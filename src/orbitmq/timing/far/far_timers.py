@@ -173,6 +173,8 @@ class FarTimers:
         """Nothing: what changed since the last durable save is in the log, which is read from there."""
 
     def begin_sync(self) -> None:
+        if self.keeper is not None:
+            self.keeper.rotate()
         self._saving.begin()
 
     def datasync(self) -> None:

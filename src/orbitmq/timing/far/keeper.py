@@ -236,12 +236,16 @@ class FarKeeper:
         if not store.writes_accepted:
             self._sleep(FAR_RETRY_MS)
             return
+        self.rotate()
+        if not self._begin(store):
+            self._rest()
+
+    def rotate(self) -> None:
+        """Forget what was finished long ago, while nobody asks: attached or not, for it grows with what the log says."""
         now_ns = self._clock.monotonic_ns()
         if not self.questions and now_ns - self._rotated_ns >= FAR_ANSWER_MS * NS_PER_MS:
             self._state.rotate()
             self._rotated_ns = now_ns
-        if not self._begin(store):
-            self._rest()
 
     def _begin(self, store: MessageStore) -> bool:
         """Begin the most urgent step; False when there is none."""

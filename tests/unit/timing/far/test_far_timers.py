@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
+from tests.worlds.raw_log import append_raw
 
 from orbitmq.errors import StoreDamagedError, StoreUnwritableError
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
@@ -112,6 +114,55 @@ def test_a_step_that_was_under_way_when_the_tier_was_detached_comes_to_nothing(o
     far.work()
     assert far.wheel() == [(due_ms, b"invoice")]
     assert far.far.held.pending_count == 0
+
+
+def knowledge(far: LittleFar) -> dict[str, Any]:
+    """What the log says of the tier. Damage and garbage are learnt elsewhere."""
+    saved = msgspec.to_builtins(far.far.held.saved(0, ""))
+    return {name: saved[name] for name in saved if name not in ("serial", "store")}
+
+
+def test_a_copy_of_the_log_knows_where_everything_is_and_moves_nothing(open_far: OpenFar, tmp_path: Path) -> None:
+    """Through landing, recall, compaction and promotion."""
+    far = open_far(mapped_file_size_commit_log=1 << 20)
+    copy = LittleFar(tmp_path / "copy", far.tier, clock=far.clock, mapped_file_size_commit_log=1 << 20)
+    copy.far.detach()
+
+    def replicate() -> None:
+        begin, end = copy.store.log.end, far.store.log.end
+        data = far.store.log.read(begin, end - begin) if end > begin else None
+        if data is not None:
+            append_raw(copy.store, begin, bytes(data))
+        for _ in range(5):
+            copy.step()
+        assert knowledge(copy) == knowledge(far)
+        assert copy.store.log.end == far.store.log.end
+        assert not copy.far_worker.jobs
+
+    start_ms = far.clock.now_ms()
+    for number in range(6):
+        far.send(start_ms + (10 + 30 * number) * DAY_MS, b"%d" % number, UNIQ_KEY=f"K{number}")
+        replicate()
+    land(far)
+    replicate()
+    recalled = far.find_again("K3")
+    assert recalled is not None
+    far.recall(recalled)
+    replicate()
+    far.far.compact()
+    far.work()
+    replicate()
+    for _ in range(8):
+        far.advance(20 * DAY_MS)
+        replicate()
+    assert [body for _, body in far.wheel()] == [b"0", b"1", b"2", b"4", b"5"]
+    for _ in range(2):
+        far.clock.advance(DAY_MS)
+        copy.store.save_durably(lambda durable: None)
+        for _ in range(20):
+            copy.step()
+    assert not copy.far.held._recent, "what was finished long ago is forgotten, though nobody looks after the tier here"
+    copy.close()
 
 
 def test_a_recall_behind_a_cut_of_the_log_never_was(open_far: OpenFar) -> None:
