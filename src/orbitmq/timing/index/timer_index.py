@@ -458,7 +458,15 @@ class TimerIndex:
             found.append(facts)
         return found
 
-    def _facts_of(self, physical_offset: int, queue_offset: int) -> TimerFacts | None:
+    def facts_at(self, physical_offset: int) -> TimerFacts | None:
+        """Of the timer record at a log position, None where no such record is or can be read. 10 us."""
+        try:
+            return self._facts_of(physical_offset, None)
+        except OSError as error:
+            logger.warning("the record at %d could not be read: %s", physical_offset, error)
+            return None
+
+    def _facts_of(self, physical_offset: int, queue_offset: int | None) -> TimerFacts | None:
         record = self._log.record(physical_offset) if self._log is not None else None
         entry = _entry(record, physical_offset, queue_offset)
         return None if entry is None else timer_facts(entry, self._precision_ms)
@@ -525,9 +533,9 @@ def _nobody(facts: Sequence[TimerFacts]) -> None:
     """Until somebody wants to hear of it."""
 
 
-def _entry(data: bytes | None, physical_offset: int, queue_offset: int) -> Dispatched | None:
-    """Of the timer record in `data`; None where that is another one, or not sound."""
+def _entry(data: bytes | None, physical_offset: int, queue_offset: int | None) -> Dispatched | None:
+    """Of the timer record in `data`, with that queue offset where one is given; None where that is another one, or not sound."""
     record = None if data is None else sound_record(data, physical_offset)
-    if record is None or record.topic != TIMER_TOPIC or record.queue_offset != queue_offset:
+    if record is None or record.topic != TIMER_TOPIC or queue_offset not in (None, record.queue_offset):
         return None
     return dispatched_from_record(record, physical_offset, no_levels)

@@ -215,16 +215,16 @@ class Timers:
         self._arm()
 
     def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
-        gone = list(finish_sources(entries, self._leaving, self._ledger))
+        gone = list(finish_sources(entries, self._leaving, self._ledger, self.index.facts_at))
         if not gone:
             return
         self._is_exact = self._is_handed_over = False
         if self._slot_counts.is_asked:
-            for leaving, _ in gone:
-                due_ms = leaving.due_ms
+            for _, one in gone:
+                due_ms = one.deliver_ms
                 self._slot_counts.went(None if due_ms is None else slot_time(due_ms, self._precision_ms))
         finished, now_ms = [one for _, one in gone], self._clock.now_ms()
-        delivered = Counter([one.deliver_ms for one in finished if one.topic not in CHANGES])
+        delivered = Counter([taken.due_ms for taken, one in gone if one.topic not in CHANGES])
         for due_ms, count in delivered.items():
             if due_ms is not None:
                 self.delivered_count += count
