@@ -46,7 +46,7 @@ def live_with_refusals(seed: int, flush: FlushDiskType) -> None:
         store = running.store
         if store.unsynced_bytes:
             raise Broken(f"{store.unsynced_bytes} bytes of the log are not synced any more")
-        if waiting := len(store._flushing._durability):
+        if waiting := store.confirmation.waiting_count:
             raise Broken(f"{waiting} senders are never answered")
         mark = MarkFile(OsFiles(), root).load("next boot")
         if mark is None or mark.end != store.log.end:

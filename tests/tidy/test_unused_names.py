@@ -30,6 +30,19 @@ ALLOWED = {
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
     "streamWriter": "Spark calls it",
+    **dict.fromkeys(
+        (
+            "hold_for_copies",
+            "copies_have",
+            "let_pass",
+            "give_up_waiting",
+            "append_raw",
+            "raw_end",
+            "begin_raw",
+            "truncate",
+        ),
+        "what replication tells and asks a store (decision 0105); nothing serves copies yet",
+    ),
     "session_token": "a header field of calls; nobody here gives temporary credentials",
 }
 

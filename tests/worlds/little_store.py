@@ -208,6 +208,19 @@ class LittleStore:
         self.store.commit()
         return placed
 
+    def log_bytes(self, begin: int = 0, end: int | None = None) -> bytes:
+        """What the log holds from one position to another, or to its end."""
+        log = self.store.log
+        found, position = b"", begin
+        end = log.written_end if end is None else end
+        while position < end:
+            segment = log.sequence.find(position)
+            assert segment is not None
+            size = min(end, segment.end) - position
+            found += segment.read(position, size)
+            position += size
+        return found
+
     # --- time -------------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:

@@ -6,7 +6,6 @@ from orbitmq.errors import RecordError
 from orbitmq.protocol.checksum import PROPERTY_CRC_BYTES, body_crc
 from orbitmq.protocol.properties import Property, without_property
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.recovery import LogScan
 from orbitmq.store.store import MessageStore
 
 CRC_NAME = Property.CRC32.encode()
@@ -28,15 +27,10 @@ def write_raw(log: CommitLog, offset: int, data: bytes) -> None:
 
 
 def append_raw(store: MessageStore, offset: int, data: bytes) -> None:
-    """Append whole records of another log at the same position, and dispatch them: how a copy grows."""
-    start = store.log.end
-    write_raw(store.log, offset, data)
-    scan = LogScan(store.log, start, store._due_time)
-    entries = list(scan)
-    if scan.position != store.log.end:
-        store.log.set_end(start)
-        raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
-    store._flushing.written(entries)
+    """Append bytes of another log at the same position, to their end."""
+    store.append_raw(offset, data)
+    if store.raw_end != store.log.end:
+        raise RecordError(f"the bytes from {offset} on are not whole records beyond {store.log.end}")
 
 
 def with_room_for_crc(properties: bytes) -> bytes:

@@ -35,7 +35,7 @@ from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, with_hosts
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.store import Appended
+from orbitmq.store.placing import Appended
 
 FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry when the consumer leaves the choice to the broker; each further one is a level higher."""

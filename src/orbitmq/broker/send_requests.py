@@ -17,23 +17,18 @@ from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.repeats import FirstAnswer
+from orbitmq.broker.put_answers import ANSWERS, IN_PART
 from orbitmq.broker.real_topics import topics_of_send
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.sending import Origin, Sending, StoredBatch, StoredSend
 from orbitmq.broker.sends import Sends
-from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.send_answer import DELIVER_FIELD, REPEAT_FIELD, Repeat, SendAnswers
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.durability import PutStatus
-
-ANSWERS = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-}
 
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
@@ -142,10 +137,11 @@ class SendRequests(Room):
         peer.send(self._late_code(answer, request_code, outcome.status))
 
     def _late_code(self, answer: Command, request_code: int, status: PutStatus) -> Command:
-        """`answer`, of a message that is stored. One that was not flushed in time keeps the whole header: clients count it as sent."""
-        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+        """`answer`, of a message that is stored. One that is on fewer disks than was asked for keeps the whole header: clients count it as
+        sent."""
+        if status is not PutStatus.PUT_OK:
             answer.code = ANSWERS[status]
-            answer.remark = "the message is stored, but was not flushed to disk in time"
+            answer.remark = f"the message {IN_PART[status]}"
             self._tally.failed(request_code, answer.code)
         return answer
 

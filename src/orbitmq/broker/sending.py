@@ -79,7 +79,7 @@ class BatchPlacement(msgspec.Struct, gc=False):
 class StoredSend(msgspec.Struct, gc=False):
     """The outcome of a message that is in the log: by this send, or by an earlier one that this send repeats.
 
-    `status` is PUT_OK, or FLUSH_DISK_TIMEOUT for one that was not durable in time. `queue_id` is the queue that the message goes to in its
+    `status` is one of those that are kept. `queue_id` is the queue that the message goes to in its
     topic; the offsets are those of its record, which of a message that waits is in another topic's queue.
     """
 

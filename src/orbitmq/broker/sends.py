@@ -25,6 +25,7 @@ from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
+from orbitmq.broker.put_answers import ANSWERS, NOT_CONFIRMED
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Placement, Sending, StoredBatch, StoredSend
 from orbitmq.errors import RecordError, StoreUnwritableError
@@ -171,17 +172,20 @@ class Sends:
         self._stored(told, outcome, status)
 
     def _stored(self, told: Callable[[Stored | Refusal], None], outcome: Stored, status: PutStatus) -> None:
-        """Tell the outcome of what is in the log now, or may be lost: nothing is promised then."""
+        """Tell the outcome of what is in the log now, or may be lost, or taken out again: nothing is promised then."""
         self.unanswered_count -= 1
         if status is PutStatus.PUT_OK:
             told(outcome)
             return
-        self._statistics.count_failed()
-        if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            told(self._unwritable())
+        if status.is_kept:
+            outcome.status = status
+            told(outcome)
             return
-        outcome.status = status
-        told(outcome)
+        self._statistics.count_failed()
+        if status is PutStatus.UNKNOWN:
+            told(Refusal(ANSWERS[status], NOT_CONFIRMED))
+        else:
+            told(self._unwritable())
 
     def _count_batch(self, topic: str, placement: BatchPlacement, appended: Sequence[Dispatched]) -> None:
         sizes = [0, 0]

@@ -135,3 +135,14 @@ TABLE_PIECE_PAUSE_S: Final = 0.0001
 COARSE_CLOCK_NS: Final = 1_000_000
 """A time of change that is a multiple of this comes from a file system that counts in milliseconds or seconds: two changes may have one
 time there. Of one that counts finely, every millionth file is taken for such a one, which costs a look into it."""
+
+# --- bytes of another log ------------------------------------------------------------------------------------------
+RAW_SLICE_BYTES: Final = 256 * 1024
+"""Bytes of another log that are checked and written together: about 2 ms for records of 1 KiB."""
+
+RAW_RECORD_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Longest record that is taken from another log: it is kept in memory until it is whole. The longest message that can be configured is
+shorter."""
+
+RAW_TOPIC_BYTES_MAX: Final = 255
+"""Longest name of a topic in another log: it becomes the name of a directory."""

@@ -134,6 +134,19 @@ class CommitLog:
         self._gathered[-1][2].extend(records)
         self.end += sum(map(len, records))
 
+    def begin_at(self, position: int) -> None:
+        """Let an empty log begin at the first byte of a file that is not its first. ValueError for any other position."""
+        if self.sequence.segments or self._gathered or position % self.sequence.segment_size:
+            raise ValueError(f"a log cannot begin at {position}: it has files, or none of its files begins there")
+        self.end = self.written_end = self.synced_end = self.readable_end = position
+
+    def add_raw(self, data: bytes, end: int) -> None:
+        """Gather bytes of another log, which lie in one file, for the end of this one, which is `end` then: behind them, or where the file
+        ends that they close. Raises OSError when their file cannot be created."""
+        segment = self.sequence.find(self.end) or self.sequence.grow(self.end)
+        self._gathered.append((segment, self.end, [data]))
+        self.end = end
+
     @property
     def has_gathered(self) -> bool:
         return bool(self._gathered)
@@ -169,6 +182,16 @@ class CommitLog:
         """Forget what was gathered."""
         self._gathered.clear()
         self.end = self.written_end
+
+    def cut(self, to: int) -> None:
+        """Make `to` the end of the log: whatever was written behind it is going to read as zeros, before anything else is written."""
+        for segment in self.sequence.segments:
+            if segment.end > to and segment.base < self.written_end:
+                begin = max(segment.base, to)
+                self._torn.append((segment, begin, min(segment.end, self.written_end) - begin))
+        self.end = self.written_end = to
+        with suppress(OSError):
+            self.mend()
 
     def datasync(self) -> None:
         """Make everything written durable. Blocks; the caller advances `synced_end`."""

@@ -1,74 +1,137 @@
-"""When is a record safe? One call answers for every flush mode.
+"""When is a record safe? What a sender is told, and those who wait to be told.
 
 Rules of this file
 1. A waiter is told exactly once.
 2. After a failed sync nobody is told PUT_OK any more: what the kernel dropped cannot be synced by trying again.
+3. Where neither disk nor copies had a record in time, that the disk had it not is told: it is the smaller promise. (RocketMQ tells what the
+   copies failed in.)
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class PutStatus(enum.Enum):
-    """What became of an appended record."""
+    """What became of an appended record; what promises least comes last."""
 
     PUT_OK = "PUT_OK"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """The record is in the log of this broker, and no copy said in time that it has it."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """The record is in the log of this broker; there is no copy that could be waited for."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     """The record is in the log, but was not durable in time; it normally becomes so."""
+    UNKNOWN = "UNKNOWN"
+    """The record is in the log of this broker and not confirmed. Whoever leads next decides whether it stays."""
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     """The record is not in the log, or may be lost: nothing is promised."""
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the message is stored and will be delivered, perhaps on fewer disks than was asked for."""
+        return self not in (PutStatus.UNKNOWN, PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+_RANKS = {status: rank for rank, status in enumerate(PutStatus)}
 
 OnDone = Callable[[PutStatus], None]
 
 
-class Durability:
-    """Those who wait until the log is synced up to an offset."""
+class WaitingSender:
+    """Who waits for a record to be confirmed."""
+
+    __slots__ = ("deadline_ns", "on_done", "status")
+
+    def __init__(self, deadline_ns: int, on_done: OnDone, status: PutStatus) -> None:
+        self.deadline_ns = deadline_ns
+        """When the disk is waited for no longer; NEVER once it has the record."""
+        self.on_done = on_done
+        self.status = status
+        """What is told when the record is confirmed."""
+
+
+NEVER = 1 << 63
+
+
+class Waiters:
+    """Those who wait until the log is confirmed up to an offset."""
 
     __slots__ = ("_serial", "_waiting", "failed")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, int, OnDone]] = []
+        self._waiting: list[tuple[int, int, WaitingSender]] = []
         self._serial = 0
         self.failed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, end_offset: int, deadline_ns: int, on_done: OnDone) -> None:
-        """Tell `on_done` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after `deadline_ns`."""
+    def wait(self, end_offset: int, deadline_ns: int, on_done: OnDone, status: PutStatus = PutStatus.PUT_OK) -> None:
+        """Tell `on_done` the status when everything below `end_offset` is confirmed, or FLUSH_DISK_TIMEOUT after `deadline_ns`."""
         if self.failed:
             on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
         self._serial += 1
-        heapq.heappush(self._waiting, (end_offset, self._serial, deadline_ns, on_done))
+        heapq.heappush(self._waiting, (end_offset, self._serial, WaitingSender(deadline_ns, on_done, status)))
 
-    def synced(self, end_offset: int) -> None:
+    def confirmed(self, end_offset: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= end_offset:
-            heapq.heappop(waiting)[3](PutStatus.PUT_OK)
+            waiter = heapq.heappop(waiting)[2]
+            waiter.on_done(waiter.status)
 
-    def expire(self, now_ns: int) -> None:
-        late = [entry for entry in self._waiting if entry[2] <= now_ns]
+    def copies_failed(self, status: PutStatus, beyond: int) -> None:
+        """Who waits for a record that ends beyond this offset will be told `status`, when the disk has it."""
+        for end_offset, _, waiter in self._waiting:
+            if end_offset > beyond and waiter.status is PutStatus.PUT_OK:
+                waiter.status = status
+
+    def expire(self, now_ns: int, synced_end: int) -> None:
+        """Who has waited for the disk long enough is told so. Who waits for copies alone goes on waiting."""
+        late = []
+        for entry in self._waiting:
+            if entry[2].deadline_ns <= now_ns:
+                if entry[0] <= synced_end:
+                    entry[2].deadline_ns = NEVER
+                else:
+                    late.append(entry)
         if late:
-            self._waiting = [entry for entry in self._waiting if entry[2] > now_ns]
+            gone = {serial for _, serial, _ in late}
+            self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
             heapq.heapify(self._waiting)
-            for entry in sorted(late):
-                entry[3](PutStatus.FLUSH_DISK_TIMEOUT)
+            for _, _, waiter in sorted(late, key=_place):
+                waiter.on_done(PutStatus.FLUSH_DISK_TIMEOUT)
 
     @property
     def next_deadline_ns(self) -> int | None:
-        return min((entry[2] for entry in self._waiting), default=None)
+        """When the next one has waited for the disk long enough; None while nobody waits for it."""
+        first = min((waiter.deadline_ns for _, _, waiter in self._waiting), default=NEVER)
+        return None if first == NEVER else first
+
+    def give_up(self, status: PutStatus, beyond: int = 0) -> None:
+        """Tell everybody who waits for a record that ends beyond this offset `status`."""
+        told = sorted((entry for entry in self._waiting if entry[0] > beyond), key=_place)
+        self._waiting = [entry for entry in self._waiting if entry[0] <= beyond]
+        heapq.heapify(self._waiting)
+        for _, _, waiter in told:
+            waiter.on_done(status)
 
     def fail(self) -> None:
         """The log cannot be synced any more."""
         self.failed = True
-        waiting, self._waiting = self._waiting, []
-        for entry in sorted(waiting):
-            entry[3](PutStatus.SERVICE_NOT_AVAILABLE)
+        self.give_up(PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+def worst_of(statuses: Sequence[PutStatus]) -> PutStatus:
+    """The one that promises least."""
+    return max(statuses, key=_RANKS.__getitem__)
+
+
+def _place(entry: tuple[int, int, WaitingSender]) -> tuple[int, int]:
+    return entry[:2]
 
 
 def told_through(run: Callable[[Callable[[], None]], None], on_done: OnDone) -> OnDone:

@@ -1,13 +1,13 @@
-"""How far the log is on the disk: asking for syncs, holding back what is not safe yet, telling those who wait.
+"""How far the log is on the disk: asking for syncs, and telling how far they have come.
 
 One fdatasync at a time runs on the worker and covers everything written before it began; what is written meanwhile is
 covered by the next. While a store is open nobody else syncs its log: a file that is being synced no longer counts as dirty, so a
 second sync beside the first would take it for safe.
 
 Rules of this file
-1. With synchronous flush nothing is confirmed, and so neither dispatched nor read, before it is synced.
-2. A failed sync is told to the owner at once. It is not tried again: what the kernel dropped cannot be synced any more.
-3. A sync that was never begun is no failed one: it is tried again after a while.
+1. A failed sync is told to the owner at once. It is not tried again: what the kernel dropped cannot be synced any more.
+2. A sync that was never begun is no failed one: it is tried again after a while.
+3. A sync says nothing of what replaced the bytes that it covered: after a cut it counts up to the cut only.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from orbitmq.deadlines import Deadlines
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.store import REFUSED_RETRY_MS, UNSYNCED_INTERVALS_MAX, UNSYNCED_READY_MS_MIN
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import Durability, OnDone, PutStatus
 from orbitmq.store.worker import Worker
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.store")
 
-FLUSH, TIMEOUT = "flush", "sync-timeout"
+FLUSH = "flush"
 
 Synced = Callable[[bool], None]
 """Told whether the log became durable up to a position."""
@@ -45,47 +43,44 @@ class Flushing:
         clock: Clock,
         deadlines: Deadlines,
         *,
-        holds_back: bool,
+        at_once: bool,
         pause_ms: Callable[[], int],
-        confirmed: Callable[[list[Dispatched], int], None],
+        advanced: Callable[[], None],
         failed: Callable[[BaseException], None],
         stopped: Callable[[], bool],
     ) -> None:
-        """`holds_back` is synchronous flush; without it the log is synced `pause_ms()` after a write.
+        """`at_once` is synchronous flush; without it the log is synced `pause_ms()` after a write.
 
-        `confirmed(entries, end)` is called with what may be dispatched, in log order; `failed(error)` after a failed
-        sync; while `stopped()` no sync is begun.
+        `advanced()` is called when more of the log is synced; `failed(error)` after a failed sync; while `stopped()` no sync is begun.
         """
-        self.holds_back: Final = holds_back
+        self.at_once: Final = at_once
         self._log = log
         self._worker = worker
         self._clock = clock
         self._deadlines = deadlines
         self._pause_ms = pause_ms
-        self._confirmed = confirmed
+        self._advanced = advanced
         self._failed = failed
         self._stopped = stopped
-        self._held: deque[Dispatched] = deque()
-        self._durability = Durability()
+        self._is_over = False
         self._followers: deque[tuple[int, Synced]] = deque()
         """Who waits for the log alone, by position; positions never decrease."""
         self._running = False
+        self._covered_end = 0
+        """Up to here the running sync counts."""
         self._begun_ns = 0
         """When the newest sync was begun."""
         self._unsynced_since_ns: int | None = None
         """Not later than the first write that is not synced; None while everything is."""
         deadlines.define(FLUSH, self.start)
-        deadlines.define(TIMEOUT, self._expire)
 
-    def written(self, entries: list[Dispatched]) -> None:
-        """These records were just written to the log."""
+    def written(self) -> None:
+        """Something was just written to the log."""
         if self._unsynced_since_ns is None:
             self._unsynced_since_ns = self._clock.monotonic_ns()
-        if self.holds_back:
-            self._held.extend(entries)
+        if self.at_once:
             self.start()
         else:
-            self._confirmed(entries, self._log.written_end)
             self._deadlines.arm(FLUSH, self._clock.monotonic_ns() + self._pause_ms() * NS_PER_MS)
 
     def start(self) -> None:
@@ -96,10 +91,10 @@ class Flushing:
         self._begun_ns = self._clock.monotonic_ns()
         if self._unsynced_since_ns is None:
             self._unsynced_since_ns = self._begun_ns
-        end = self._log.written_end
-        self._worker.submit(self._log.datasync, lambda result: self._done(end, result))
+        self._covered_end = self._log.written_end
+        self._worker.submit(self._log.datasync, self._done)
 
-    def _done(self, end: int, result: object) -> None:
+    def _done(self, result: object) -> None:
         self._running = False
         if isinstance(result, JobRefusedError):
             logger.error("the log is not synced, trying again in %d ms: %s", REFUSED_RETRY_MS, result)
@@ -108,28 +103,22 @@ class Flushing:
         if isinstance(result, BaseException):
             self._failed(result)
             return
-        self.synced(end)
-        if self.holds_back or self._followers:
+        self.synced(self._covered_end)
+        if self.at_once or self._followers:
             self.start()  # what was written meanwhile
 
     def synced(self, end: int) -> None:
-        """The log is durable below `end`: confirm what was held back for that, and tell who waited."""
+        """The log is durable below `end`."""
         if end <= self._log.synced_end:
             return
         self._log.synced_end = end
         self._unsynced_since_ns = None if end >= self._log.written_end else self._begun_ns
-        ready = []
-        while self._held and self._held[0].end_offset <= end:
-            ready.append(self._held.popleft())
-        if ready:
-            self._confirmed(ready, end)
-        self._durability.synced(end)
-        while self._followers and self._followers[0][0] <= end:
-            self._followers.popleft()[1](True)
+        self._advanced()
+        self._tell_followers()
 
     def when_synced(self, on_done: Synced) -> None:
         """Sync what is written so far, and tell `on_done` when it is durable, or that it never will be. Perhaps at once."""
-        if self._durability.failed:
+        if self._is_over:
             on_done(False)
         elif self._log.synced_end >= self._log.written_end:
             on_done(True)
@@ -152,24 +141,22 @@ class Flushing:
         count = self._log.written_end - self._log.synced_end
         return f"{count} bytes of the log were not synced for {waited_ms / 1000:.1f} s; look at the disk"
 
-    def wait(self, end_offset: int, timeout_ms: int, on_done: OnDone) -> None:
-        """Tell `on_done` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after that time."""
-        if end_offset <= self._log.synced_end:
-            on_done(PutStatus.PUT_OK)
-            return
-        deadline_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
-        self._durability.wait(end_offset, deadline_ns, on_done)
-        self._deadlines.arm(TIMEOUT, deadline_ns)
+    def cut(self, to: int) -> None:
+        """Nothing from `to` on is in the log any more, or will be what it was."""
+        self._covered_end = min(self._covered_end, to)
+        self._log.synced_end = min(self._log.synced_end, to)
+        self._followers = deque((min(end, to), on_done) for end, on_done in self._followers)
+        if self._log.synced_end >= self._log.written_end:
+            self._unsynced_since_ns = None
+        self._tell_followers()
 
-    def _expire(self) -> None:
-        self._durability.expire(self._clock.monotonic_ns())
-        following = self._durability.next_deadline_ns
-        if following is not None:
-            self._deadlines.arm(TIMEOUT, following)
+    def _tell_followers(self) -> None:
+        while self._followers and self._followers[0][0] <= self._log.synced_end:
+            self._followers.popleft()[1](True)
 
     def fail(self) -> None:
         """Nothing more becomes durable: whoever waits is told so."""
-        self._durability.fail()
+        self._is_over = True
         followers, self._followers = self._followers, deque()
         for _, on_done in followers:
             on_done(False)

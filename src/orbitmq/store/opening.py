@@ -29,6 +29,7 @@ from orbitmq.store.index import IndexService, Trust
 from orbitmq.store.index_file import IndexFileShape
 from orbitmq.store.known_queues import read_known_queues
 from orbitmq.store.mark import Mark, MarkFile
+from orbitmq.store.numbering import follow
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
 from orbitmq.store.recovered import RecoveredStore
@@ -159,6 +160,8 @@ class _Opening:
         self.files = files
         self.clock = clock
         self.due_time = due_time
+        self.tail: list[Dispatched] = []
+        """Records behind the confirmed offset."""
         directory = settings.store_path_commit_log or root / "commitlog"
         self.log = CommitLog(log_files, directory, settings.mapped_file_size_commit_log)
         self.queues = self._unread_queues()
@@ -193,12 +196,11 @@ class _Opening:
         if plan.origin is LastWriter.FOREIGN_CRASH:
             self.queues.cut_unsound(plan.start, log.claims_record)
         if plan.mark is not None and plan.mark.states.get(self.queues.name) not in (None, self.queues.state()):
-            self._rebuild_queues(end)
+            self._rebuild_queues(end, self._counts_below(plan.mark, end))
         report = self._recover(plan, others, abort_exists, page.index_msg_timestamp, end)
         report.torn_bytes = torn
         self._settle(report, mark_file.synced, plan)
-        for other in others:
-            other.finish_restore()
+        self._finish(others)
         saving = make_saving(mark_file, checkpoint)
         if self.index is not None:
             index = self.index
@@ -212,6 +214,8 @@ class _Opening:
             reserve=reserve,
             due_time=self.due_time,
             report=report,
+            confirmed_end=self._counts_below(plan.mark, log.end),
+            tail=self.tail,
         )
         store = MessageStore(self.settings, self.clock, recovered, lanes, notify)
         self._note_open()
@@ -223,6 +227,13 @@ class _Opening:
         logger.info("%s", report.text(), extra={"event": "recovery"})
         self._report_future()
         return store
+
+    def _finish(self, others: Sequence[Recoverable]) -> None:
+        """Everything that counts has been given to what is derived of it."""
+        for entry in self.tail:
+            follow(self.queues, entry)
+        for other in others:
+            other.finish_restore()
 
     def _load_mark(self, mark_file: MarkFile, abort_exists: bool) -> Mark | None:
         """What the process before said of itself last."""
@@ -252,14 +263,20 @@ class _Opening:
             self.files.open(abort, create=True).close()  # what counts is that it is there
             self.files.sync_dir(self.root)
 
-    def _rebuild_queues(self, end: int) -> None:
+    def _counts_below(self, mark: Mark | None, end: int) -> int:
+        """Up to where records are dispatched; those behind are the tail."""
+        return end if self.settings.confirms_tail or mark is None else min(mark.end, end)
+
+    def _rebuild_queues(self, end: int, counts_below: int) -> None:
         """Somebody removed consume queues: make them from the log, which must be sound for that."""
         logger.warning("consume queues are missing or changed: rebuilding them from the whole log")
         start = self.log.start
         self.queues.cut(start)
         self._skip_what_is_gone(start)
         scan = LogScan(self.log, start, self.due_time)
-        feed_in_batches(scan, self.queues.apply)
+        feed_in_batches(
+            scan, lambda entries: self.queues.apply([one for one in entries if one.physical_offset < counts_below])
+        )
         if scan.position < end:
             raise damage_at(self.log, scan.position, f"the log was good up to {end}")
 
@@ -303,7 +320,12 @@ class _Opening:
         scan = LogScan(log, start, self.due_time, sound_until=end)
         everything: list[Derived] = [self.queues, *([self.index] if self.index else []), *others]
 
+        counts_below = self._counts_below(mark, end)
+
         def feed(entries: list[Dispatched]) -> None:
+            if entries[-1].physical_offset >= counts_below:
+                self.tail += (entry for entry in entries if entry.physical_offset >= counts_below)
+                entries = [entry for entry in entries if entry.physical_offset < counts_below]
             for one in everything:
                 one.apply(entries)
 
@@ -316,6 +338,7 @@ class _Opening:
                 raise StoreError(f"consume queues cannot be rebuilt: {error}") from error
             logger.warning("consume queues have gaps (%s): rebuilding them from the whole log", error)
             self.queues.cut(log.start)
+            self.tail.clear()
             start = log.start
             scan = LogScan(log, start, self.due_time)
             feed_in_batches(scan, feed)

@@ -16,6 +16,7 @@ from typing import Final
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.store import QUEUE_TAILS_BYTES_MAX
 from orbitmq.store.consume_queue import UNIT_BYTES, Blocks, ConsumeQueue
+from orbitmq.store.deleted_topics import DeletedTopics
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
 from orbitmq.store.known_queues import Head, KnownQueue, KnownQueues, KnownTopic, write_known_queues
@@ -44,8 +45,7 @@ class ConsumeQueues:
         self._waiting_bytes = 0
         self._unit_count = 0
         """Sum of the ends of all queues."""
-        self._deleted: dict[str, int] = {}
-        """Topic -> log position below which its messages count no more, until dispatch has passed it."""
+        self.deleted: Final = DeletedTopics()
         self.removed_directory = directory.with_name(directory.name + ".removed")
         """Queues of deleted topics, until the worker has removed them."""
         self.after_crash = False
@@ -54,8 +54,6 @@ class ConsumeQueues:
         self._sync_names = False
         self.searched_count = 0
         """Queues that `load` had to look at."""
-        self.ignored_count = 0
-        """Entries that were there already; only recovery meets any."""
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
@@ -157,8 +155,8 @@ class ConsumeQueues:
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
         queues, with_tail = self._queues, self._with_tail
-        if self._deleted and entries:
-            entries = self._without_deleted(entries)
+        if self.deleted and entries:
+            entries = self.deleted.left_of(entries)
         topic, queue_id, queue, before, added = "", -1, None, 0, 0
         for entry in entries:
             if queue is None or entry.queue_id != queue_id or entry.topic != topic:  # batches stay in one queue
@@ -172,18 +170,10 @@ class ConsumeQueues:
             if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
                 with_tail.setdefault(queue, entry.physical_offset)
                 self._waiting_bytes += UNIT_BYTES
-            else:
-                self.ignored_count += 1
         if queue is not None:
             self._unit_count += added + queue.max_offset - before
         while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and with_tail:
             self._write_first()
-
-    def _without_deleted(self, entries: Sequence[Dispatched]) -> list[Dispatched]:
-        kept = [entry for entry in entries if entry.physical_offset >= self._deleted.get(entry.topic, 0)]
-        if entries[-1].physical_offset >= max(self._deleted.values()):
-            self._deleted.clear()
-        return kept
 
     def write(self) -> None:
         while self._with_tail:
@@ -270,7 +260,7 @@ class ConsumeQueues:
             self._unit_count -= queue.max_offset
             queue.forgotten = True
             forgotten.append(queue)
-        self._deleted[topic] = log_end
+        self.deleted.add(topic, log_end)
         directory = self._directory / topic
         if self._files.exists(directory):
             self._files.make_dirs(self.removed_directory)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Derived, DueTime
+from orbitmq.store.dispatch import Derived, Dispatched, DueTime
 from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.recovery import RecoveryReport
@@ -25,3 +25,7 @@ class RecoveredStore(msgspec.Struct, kw_only=True):
     reserve: Reserve
     due_time: DueTime
     report: RecoveryReport
+    confirmed_end: int
+    """Up to here everything was dispatched."""
+    tail: Sequence[Dispatched]
+    """The records behind it."""

@@ -160,8 +160,9 @@ class StoreSaving:
             confirm_phy_offset=0,
         )
 
-    def save_clean(self, derived: Sequence[Derived], log: CommitLog) -> None:
-        """The save of an orderly stop: durable on return, `abort` removed. Blocks."""
+    def save_clean(self, derived: Sequence[Derived], log: CommitLog, confirmed: int) -> None:
+        """The save of an orderly stop: durable on return, `abort` removed. What lies behind `confirmed` stays what it is: in the log,
+        and in nothing that is derived of it. Blocks."""
         for one in derived:
             one.write()
             one.begin_sync()
@@ -170,7 +171,7 @@ class StoreSaving:
             one.datasync()
         checkpoint = self._next_checkpoint(log)
         known = [self._checkpoint.value.digest(), checkpoint.digest()]
-        self._mark_file.save_synced(self._mark(derived, log.written_end, clean=True, checkpoints=known))
+        self._mark_file.save_synced(self._mark(derived, confirmed, clean=True, checkpoints=known))
         self._checkpoint.write(checkpoint)
         self._checkpoint.sync()
         abort = self._root / ABORT_FILE

@@ -65,6 +65,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync_flush_timeout_ms: int = 5_000
     """A send in SYNC_FLUSH mode that is not on disk by then is answered FLUSH_DISK_TIMEOUT; the record stays."""
 
+    # --- copies ---
+    confirms_tail: bool = True
+    """Whether a start counts what it finds behind the last confirmed offset. Not where copies decide that: it stays in the log and nobody
+    sees it (`MessageStore.confirmation`). What RocketMQ wrote always counts."""
+
     # --- retention ---
     file_reserved_time_hours: int = 72
     """Age (of the last change of the file) after which a commit log file may be deleted."""

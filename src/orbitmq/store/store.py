@@ -16,21 +16,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.protocol.checksum import crc32
-from orbitmq.protocol.records import encode_stored, stored_size
 from orbitmq.store import reading
+from orbitmq.store.confirmation import Confirmation
 from orbitmq.store.dispatch import Derived, Dispatched
 from orbitmq.store.durability import OnDone, PutStatus, told_through
 from orbitmq.store.durable_saves import DurableSaves, Saved
 from orbitmq.store.files import Buffer
 from orbitmq.store.flushing import Flushing
-from orbitmq.store.message import EncodedMessage, NewMessage, checked_size
-from orbitmq.store.placing import place_encoded
+from orbitmq.store.numbering import renumber
+from orbitmq.store.placing import Placing
+from orbitmq.store.raw_appending import RawAppending
 from orbitmq.store.reading import GetResult
 from orbitmq.store.reads import ReadProblem, Reads, RecordsNotInMemory
 from orbitmq.store.recovered import RecoveredStore
@@ -47,10 +46,6 @@ from orbitmq.store.written_saves import WrittenSaves
 logger = logging.getLogger("orbitmq.store")
 T = TypeVar("T")
 
-CRC_MASK = 0x7FFFFFFF
-
-Appended = Dispatched
-"""What `append` answers: where the record is going to be."""
 ArrivalListener = Callable[[Sequence[Dispatched]], None]
 
 
@@ -77,29 +72,57 @@ class MessageStore:
         self._lanes = lanes
         self._due_time = recovered.due_time
         self._derived: list[Derived] = [queues, *([index] if index else []), *recovered.others]
-        self._appended: list[Dispatched] = []
         self._unapplied: list[Dispatched] = []
         self._turn_waiters: list[tuple[int, bool, OnDone]] = []
         self._writability = Writability()
-        self._flushing = Flushing(
+        self._placing = placing = Placing(
             log,
-            lanes.sync,
+            queues,
             clock,
-            self.deadlines,
-            holds_back=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-            pause_ms=lambda: self.settings.flush_pause_ms,
-            confirmed=self._dispatch,
-            failed=self._sync_failed,
-            stopped=lambda: self._writability.is_over,
+            self._writability,
+            max_message_size=lambda: self.settings.max_message_size,
+            failed=self._write_failed,
+        )
+        self.append: Final = placing.append
+        self.append_batch: Final = placing.append_batch
+        self.append_encoded: Final = placing.append_encoded
+        after_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.confirmation: Final = Confirmation(
+            log, clock, self.deadlines, after_sync=after_sync, dispatch=self._dispatch
+        )
+        """Replication says here how far the copies are, and whether anybody waits for them."""
+        self.confirmation.remember_tail(recovered.tail)
+        self._flushing = self._syncs(at_once=after_sync)
+        self._raw = RawAppending(
+            log,
+            queues,
+            self.confirmation,
+            self._flushing,
+            self._writability,
+            due_time=recovered.due_time,
+            undo=self._renumber,
+            failed=self._write_failed,
         )
         self._written_saves, self.durable_saves = self._saves()
         self._removals = Removals(reserve.files, lanes.upkeep, clock, self.deadlines)
         self._reserve = reserve
         self._shortage = Shortage(reserve, self._writability, clock, self.deadlines, self._catch_up)
         reserve.spent = lambda: notify(self._shortage.reserve_spent)
-        self._topic_bytes: dict[str, bytes] = {}
         self.reads = Reads(log, queues, clock)
-        self.confirm_offset = log.written_end
+        log.readable_end = recovered.confirmed_end
+
+    def _syncs(self, *, at_once: bool) -> Flushing:
+        return Flushing(
+            self.log,
+            self._lanes.sync,
+            self._clock,
+            self.deadlines,
+            at_once=at_once,
+            pause_ms=lambda: self.settings.flush_pause_ms,
+            advanced=self.confirmation.look_again,
+            failed=self._sync_failed,
+            stopped=lambda: self._writability.is_over,
+        )
 
     def _saves(self) -> tuple[WrittenSaves, DurableSaves]:
         """The two ways of saving the state: into the kernel's memory, and onto the disk."""
@@ -142,103 +165,20 @@ class MessageStore:
 
     # --- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, message: NewMessage, *, accepted: bool = False) -> Appended:
-        """Give the message its place. It is written by the next `commit`. With `accepted` the size limits that apply
-        to new messages do not: it was taken in before, under limits that may have changed since.
+    def append_raw(self, offset: int, data: bytes) -> None:
+        """Append bytes of another log at the same position; see `RawAppending.append`, which raises and costs the same."""
+        self.commit()
+        self._raw.append(offset, data)
 
-        Raises StoreUnwritableError when the store takes no messages, RecordError when the message fits no record.
-        Cost: about 4 us and a copy of the body.
-        """
-        writability = self._writability
-        if writability.stops or (writability.withheld and not accepted):
-            raise StoreUnwritableError(writability.reason)
-        topic = self._topic_bytes.get(message.topic) or self._encode_topic(message.topic)
-        if accepted:
-            size = stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
-        else:
-            size = checked_size(topic, message, self.settings.max_message_size)
-        at = self._place(size)
-        return self._append_at(at, topic, message, self.log.stamp(self._clock.now_ms()))
+    @property
+    def raw_end(self) -> int:
+        """The log position that the next bytes for `append_raw` belong to."""
+        return self._raw.received_end
 
-    def append_batch(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        """Append messages side by side in one file, with consecutive queue offsets and one store timestamp."""
-        if not self.writable:
-            raise StoreUnwritableError(self.unwritable_reason)
-        topics = [self._encode_topic(message.topic) for message in messages]
-        limit = self.settings.max_message_size
-        sizes = [checked_size(topic, message, limit) for topic, message in zip(topics, messages, strict=True)]
-        at = self._place(sum(sizes))
-        stamp = self.log.stamp(self._clock.now_ms())
-        placed = []
-        for topic, size, message in zip(topics, sizes, messages, strict=True):
-            placed.append(self._append_at(at, topic, message, stamp))
-            at += size
-        return placed
-
-    def _encode_topic(self, topic: str) -> bytes:
-        known = self._topic_bytes.get(topic)
-        if known is None:
-            if "\0" in topic:
-                raise RecordError("a topic contains no zero character: recovery would take the record for a torn one")
-            known = self._topic_bytes[topic] = topic.encode()
-        return known
-
-    def _place(self, size: int) -> int:
-        try:
-            return self.log.place(size)
-        except OSError as error:
-            self._write_failed(error)
-            raise StoreUnwritableError(self.unwritable_reason) from error
-
-    def _append_at(self, at: int, topic: bytes, message: NewMessage, stamp: int) -> Appended:
-        queue = self.queues.for_append(message.topic, message.queue_id)
-        queue_offset = queue.next_offset
-        crc = message.body_crc
-        record = encode_stored(
-            topic,
-            message.queue_id,
-            message.flag,
-            queue_offset,
-            at,
-            message.sys_flag,
-            message.born_timestamp,
-            message.born_host,
-            stamp,
-            message.store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            message.body,
-            message.properties,
-            crc32(message.body) & CRC_MASK if crc is None else crc,
-        )
-        self.log.add(record)
-        queue.next_offset = queue_offset + 1
-        entry = Dispatched(
-            at,
-            len(record),
-            message.topic,
-            message.queue_id,
-            queue_offset,
-            message.tags_code,
-            stamp,
-            message.unique_key,
-            message.keys,
-            message.sys_flag,
-            message.prepared_transaction_offset,
-            message.properties,
-        )
-        self._appended.append(entry)
-        return entry
-
-    def append_encoded(self, messages: Sequence[EncodedMessage]) -> list[Appended]:
-        """`append` of messages that were taken in before and are encoded already: the first of them, and those behind it that fit
-        the same file. Raises as `append` does, for the first. Cost: about 0.8 us each."""
-        if self._writability.stops:
-            raise StoreUnwritableError(self.unwritable_reason)
-        self._place(len(messages[0][0]))
-        placed = place_encoded(self.log, self.queues, messages, self.log.stamp(self._clock.now_ms()))
-        self._appended += placed
-        return placed
+    def begin_raw(self) -> int:
+        """Before the first bytes of a connection: the log position to ask for. What an earlier one left of a record is forgotten."""
+        self.commit()
+        return self._raw.begin_again()
 
     def wait_durable(self, end_offset: int, wait: bool, on_done: OnDone) -> None:
         """Tell `on_done` what became of a message appended in this turn, as soon as its flush mode is satisfied.
@@ -262,24 +202,46 @@ class MessageStore:
 
     def commit(self) -> None:
         """Write what was appended since the last commit, dispatch it, and answer those who wait."""
-        entries, self._appended = self._appended, []
+        entries = self._placing.take()
         waiters, self._turn_waiters = self._turn_waiters, []
         if entries:
             try:
                 self.log.write()
             except OSError as error:
-                for entry in reversed(entries):
-                    self.queues.for_append(entry.topic, entry.queue_id).next_offset = entry.queue_offset
+                self._renumber(entries)
                 self._write_failed(error)
                 for _, _, on_done in waiters:
                     on_done(PutStatus.SERVICE_NOT_AVAILABLE)
                 return
-            self._flushing.written(entries)
+            self.confirmation.written(entries)
+            self._flushing.written()
         for end_offset, wait, on_done in waiters:
-            if wait and self._flushing.holds_back:
-                self._flushing.wait(end_offset, self.settings.sync_flush_timeout_ms, on_done)
+            if wait and self.confirmation.asks_gates:
+                self.confirmation.wait(end_offset, self.settings.sync_flush_timeout_ms, on_done)
             else:
                 on_done(PutStatus.PUT_OK)
+
+    def _renumber(self, gone: list[Dispatched]) -> None:
+        renumber(self.queues, gone, [*self._unapplied, *self.confirmation.tail])
+
+    def truncate(self, to: int) -> int:
+        """Take out of the log what begins at `to` or behind it and is not confirmed, and all that was learnt of it; answers how many
+        records that were. Who waits for one of them is told UNKNOWN.
+
+        Raises ValueError, with nothing changed, when `to` is confirmed or inside a record.
+        """
+        self.commit()
+        cut = self.confirmation.cut(to)
+        self._renumber(cut)
+        self._raw.begin_again()
+        self.log.cut(to)
+        self._flushing.cut(to)
+        self.queues.deleted.cut(to)
+        for derived in self._derived:
+            if (take_back := getattr(derived, "take_back", None)) is not None:
+                take_back(to)
+        self.confirmation.look_again()
+        return len(cut)
 
     def sync(self) -> None:
         """`commit`, and make everything durable. Blocks: for an orderly stop. Raises OSError; nothing is written any more then."""
@@ -292,8 +254,9 @@ class MessageStore:
             raise
         self._flushing.synced(end)
 
-    def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
-        self.confirm_offset = confirmed
+    def _dispatch(self, entries: list[Dispatched]) -> None:
+        if not entries:
+            return
         if self._unapplied:  # in log order, or not at all
             self._unapplied += entries
             return
@@ -315,12 +278,13 @@ class MessageStore:
         log = self.log
         risk = (
             ""
-            if self._flushing.holds_back
+            if self._flushing.at_once
             else f"; bytes {log.synced_end} to {log.written_end} were acknowledged unsynced"
         )
         self._writability.stop(
             FATAL, f"syncing the commit log failed: {error}{risk}; restart the broker on a sound disk"
         )
+        self.confirmation.fail()
         self._flushing.fail()
 
     def _write_failed(self, error: Exception) -> None:
@@ -329,6 +293,7 @@ class MessageStore:
             self._shortage.met(error)
         else:
             self._writability.stop(FATAL, f"writing the store failed: {error}; restart the broker on a sound disk")
+            self.confirmation.fail()
             self._flushing.fail()
 
     def _catch_up(self) -> bool:
@@ -359,10 +324,6 @@ class MessageStore:
     def confirm_offset(self) -> int:
         """Nothing beyond is dispatched or shown to anybody."""
         return self.log.readable_end
-
-    @confirm_offset.setter
-    def confirm_offset(self, end: int) -> None:
-        self.log.readable_end = end
 
     @property
     def writable(self) -> bool:
@@ -536,6 +497,7 @@ class MessageStore:
         if not is_clean:
             self._saving.abandon()
         self._writability.stops[CLOSED] = "the store is closed"
+        self.confirmation.fail()
         self._flushing.fail()
         self.durable_saves.close()
         self._removals.close()
@@ -579,7 +541,7 @@ class MessageStore:
         if not self._catch_up():
             return False
         try:
-            self._saving.save_clean(self._derived, self.log)
+            self._saving.save_clean(self._derived, self.log, self.confirm_offset)
         except OSError as error:
             logger.error("the state of an orderly stop could not be saved: %s", error)
             return False

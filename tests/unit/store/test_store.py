@@ -467,7 +467,7 @@ def test_a_copy_grows_by_raw_bytes(little: LittleStore, tmp_path: Path) -> None:
     assert copy.release.pending_count == 1
     assert copy.send().queue_offset == 30
     end = copy.store.log.end
-    with pytest.raises(RecordError, match="not whole records"):
+    with pytest.raises(RecordError, match="no record follows"):
         append_raw(copy.store, end, b"half a record")
     assert copy.store.log.end == end
 

@@ -29,6 +29,7 @@ from orbitmq.broker.messaging.sessions import Session, Sessions
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.pops import Pops
 from orbitmq.broker.pop.settling import pop_of
+from orbitmq.broker.put_answers import NOT_CONFIRMED
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.limits.grpc import FORWARDED_KEPT_MAX
 from orbitmq.protocol.grpc.decoding import read_ack, read_message
@@ -65,6 +66,9 @@ SUPERSEDED: Final = written_status(
 STORED: Final = {
     PutStatus.PUT_OK: OK,
     PutStatus.FLUSH_DISK_TIMEOUT: status_of(Code.MASTER_PERSISTENCE_TIMEOUT),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: status_of(Code.SLAVE_PERSISTENCE_TIMEOUT),
+    PutStatus.SLAVE_NOT_AVAILABLE: status_of(Code.HA_NOT_AVAILABLE),
+    PutStatus.UNKNOWN: status_of(Code.INTERNAL_SERVER_ERROR, NOT_CONFIRMED),
     PutStatus.SERVICE_NOT_AVAILABLE: status_of(
         Code.INTERNAL_SERVER_ERROR,
         "the dead letter may be lost; the message comes back when its invisible time is over",
@@ -165,7 +169,7 @@ class SettlingCalls:
         named = topic, group, request.receipt_handle
 
         def told(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
+            if status.is_kept:
                 self._forwarded[named] = None
                 if len(self._forwarded) > FORWARDED_KEPT_MAX:
                     del self._forwarded[next(iter(self._forwarded))]

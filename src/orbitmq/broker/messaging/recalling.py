@@ -20,6 +20,7 @@ from orbitmq.broker.message_types import MESSAGE_TYPE, taken_type
 from orbitmq.broker.messaging.refusals import refused_status
 from orbitmq.broker.messaging.served_calls import ServedCall
 from orbitmq.broker.messaging.settings import MessagingSettings
+from orbitmq.broker.put_answers import ANSWERS
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.recalls import NotRecalledRefusal, RecallOutcome
 from orbitmq.broker.timers.service import TimerService
@@ -28,11 +29,9 @@ from orbitmq.protocol.grpc.messages import Code, RecallMessageRequest, RecallMes
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.resource_names import topic_of
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.status import RpcError, status_of
+from orbitmq.protocol.grpc.status import RpcError, code_of, status_of
 from orbitmq.protocol.message_types import MessageType
-from orbitmq.store.durability import PutStatus
 
-CODES: Final = {PutStatus.PUT_OK: Code.OK, PutStatus.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT}
 _TIMED: Final = (MessageType.DELAY, MessageType.MIXED)
 
 
@@ -72,7 +71,9 @@ def _told(call: OpenCall, outcome: RecallOutcome) -> None:
     if isinstance(outcome, Refusal):
         answer = RecallMessageResponse(status=_refused(outcome))
     else:
-        answer = RecallMessageResponse(status=status_of(CODES[outcome.status]), message_id=outcome.message_id)
+        answer = RecallMessageResponse(
+            status=status_of(code_of(ANSWERS[outcome.status])), message_id=outcome.message_id
+        )
     call.answer(answer.SerializeToString())
     call.end()
 

@@ -42,8 +42,12 @@ logger = logging.getLogger("orbitmq.broker")
 ANY_QUEUE: Final = -1
 UNKNOWN: Final = (OK, b"")
 """What became of a message that is on its way."""
-TOO_LATE: Final = written_status(status_of(Code.MASTER_PERSISTENCE_TIMEOUT))
-"""Of a message that was not durable in time."""
+IN_PART: Final = {
+    PutStatus.FLUSH_DISK_TIMEOUT: written_status(status_of(Code.MASTER_PERSISTENCE_TIMEOUT)),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: written_status(status_of(Code.SLAVE_PERSISTENCE_TIMEOUT)),
+    PutStatus.SLAVE_NOT_AVAILABLE: written_status(status_of(Code.HA_NOT_AVAILABLE)),
+}
+"""Of a message that is on fewer disks than was asked for."""
 
 
 class _OpenSend(msgspec.Struct):
@@ -128,5 +132,5 @@ def _result(outcome: StoredSend | Refusal) -> tuple[WrittenStatus, bytes]:
     elif outcome.status is PutStatus.PUT_OK:
         return OK, send_result(OK, outcome.unique_key, outcome.queue_offset, outcome.handle or "")
     else:
-        status = TOO_LATE
+        status = IN_PART[outcome.status]
     return status, send_result(status)

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.put_answers import ANSWERS, IN_PART, NOT_CONFIRMED
 from orbitmq.broker.recurring.run_sending import BrokerRuns, reserved_property
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.errors import ConfigurationError, ProtocolError, RecordError, StoreUnwritableError
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
@@ -152,11 +152,15 @@ class RecurringProcessor(Room):
                 return
             if status is PutStatus.PUT_OK:
                 peer.send(_answer(command, answers[0]))
-            elif status is PutStatus.FLUSH_DISK_TIMEOUT:
-                remark = "the change is stored, but was not flushed to disk in time"
-                peer.send(response(command, ANSWERS[status], remark, None, answers[0].encode()))
+            elif status.is_kept:
+                peer.send(
+                    response(command, ANSWERS[status], f"the change {IN_PART[status]}", None, answers[0].encode())
+                )
             else:
-                peer.send(response(command, ANSWERS[status], self._unwritable().remark))
+                is_unknown = status is PutStatus.UNKNOWN
+                peer.send(
+                    response(command, ANSWERS[status], NOT_CONFIRMED if is_unknown else self._unwritable().remark)
+                )
 
         try:
             made = change(stored)

@@ -5,9 +5,9 @@ Source: RocketMQ remoting, RECALL_MESSAGE.
 
 from __future__ import annotations
 
+from orbitmq.broker.put_answers import ANSWERS, IN_PART
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.recalls import RecallOutcome, Recalls, read_handle
-from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.durability import PutStatus
@@ -35,8 +35,6 @@ class RecallRequests:
 def _answer(command: Command, outcome: RecallOutcome) -> Command:
     if isinstance(outcome, Refusal):
         return response(command, outcome.code, outcome.remark)
-    answer = response(command, ResponseCode.SUCCESS, fields={"msgId": outcome.message_id})
-    if outcome.status is PutStatus.FLUSH_DISK_TIMEOUT:
-        answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-        answer.remark = "the recall is stored, but was not flushed to disk in time"
-    return answer
+    status = outcome.status
+    remark = None if status is PutStatus.PUT_OK else f"the recall {IN_PART[status]}"
+    return response(command, ANSWERS[status], remark, {"msgId": outcome.message_id})

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from orbitmq.broker.put_answers import ANSWERS, NOT_CONFIRMED
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.timers.answering import Question, refusal_of
 from orbitmq.broker.timers.changing import TimerChanges
@@ -29,7 +30,7 @@ from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import Verdict
-from orbitmq.store.durability import PutStatus
+from orbitmq.store.durability import PutStatus, worst_of
 
 REMARKS = {
     Verdict.ALREADY_DELIVERED: "the message has been delivered already",
@@ -158,6 +159,8 @@ def _outcome(message_id: str, statuses: list[PutStatus], left: Verdict | None, *
             if failed_count < len(statuses)
             else "the recall could not be written: nothing was changed, try again later",
         )
+    if PutStatus.UNKNOWN in statuses:
+        return Refusal(ANSWERS[PutStatus.UNKNOWN], NOT_CONFIRMED)
     if not is_all:
         return Refusal(
             ResponseCode.SYSTEM_BUSY,
@@ -165,5 +168,4 @@ def _outcome(message_id: str, statuses: list[PutStatus], left: Verdict | None, *
         )
     if left is not None:
         return NotRecalledRefusal(left, f"; it was stored several times, and {len(statuses)} that waited were recalled")
-    is_late = PutStatus.FLUSH_DISK_TIMEOUT in statuses
-    return TimerRecalled(message_id, PutStatus.FLUSH_DISK_TIMEOUT if is_late else PutStatus.PUT_OK)
+    return TimerRecalled(message_id, worst_of(statuses))

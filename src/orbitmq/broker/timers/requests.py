@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from orbitmq.broker.put_answers import ANSWERS, IN_PART, NOT_CONFIRMED
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.answering import Question, request_question
 from orbitmq.broker.timers.changing import OnDone, TimerChanges
@@ -42,7 +43,7 @@ from orbitmq.protocol.remoting.timer_bodies import (
     TimerViewBody,
     Verdict,
 )
-from orbitmq.store.durability import PutStatus
+from orbitmq.store.durability import PutStatus, worst_of
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
@@ -357,8 +358,7 @@ class _OpenChanges:
         self._settled(PutStatus.PUT_OK)
 
     def _settled(self, status: PutStatus) -> None:
-        if status is not PutStatus.PUT_OK and self._worst is not PutStatus.SERVICE_NOT_AVAILABLE:
-            self._worst = status
+        self._worst = worst_of([self._worst, status])
         self._failed_count += status is PutStatus.SERVICE_NOT_AVAILABLE
         self._open_count -= 1
         if self._open_count or self._command.is_oneway:
@@ -371,11 +371,12 @@ class _OpenChanges:
                 else "the change could not be written: nothing was changed, try again later"
             )
             answer = response(self._command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+        elif self._worst is PutStatus.UNKNOWN:
+            answer = response(self._command, ANSWERS[self._worst], NOT_CONFIRMED)
         else:
-            answer = response(self._command, ResponseCode.SUCCESS, body=self._answers.encode())
-            if self._worst is PutStatus.FLUSH_DISK_TIMEOUT:
-                answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-                answer.remark = "the change is stored, but was not flushed to disk in time"
+            answer = response(self._command, ANSWERS[self._worst], body=self._answers.encode())
+            if self._worst is not PutStatus.PUT_OK:
+                answer.remark = f"the change {IN_PART[self._worst]}"
         self._peer.send(answer)
 
 

@@ -35,7 +35,7 @@ from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import PutStatus
+from orbitmq.store.durability import PutStatus, worst_of
 from orbitmq.store.message import NewMessage
 
 COMMIT = int(TransactionType.COMMIT)
@@ -223,7 +223,7 @@ class _DecidedTogether:
         self._told = told
 
     def stored(self, status: PutStatus) -> None:
-        self._worst = max(self._worst, status, key=list(PutStatus).index)
+        self._worst = worst_of([self._worst, status])
         self._open_count -= 1
         if not self._open_count:
             self._told(self._worst)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.put_answers import ANSWERS
 from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.send_requests import ANSWERS
 from orbitmq.broker.transactions.checks import TransactionChecks
 from orbitmq.broker.transactions.counts_file import TRANSACTION_METRICS_FILE, write_counts_of
 from orbitmq.broker.transactions.ending import ProducerDecision, TransactionEndings, wrong

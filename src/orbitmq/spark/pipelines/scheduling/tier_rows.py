@@ -26,7 +26,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import MagicCode, Record, encode_record
 from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.message import LOCAL_HOST
-from orbitmq.store.store import CRC_MASK
+from orbitmq.store.placing import CRC_MASK
 from orbitmq.timing.far.columns import SCHEMA, parquet_bytes
 
 MESSAGE_SCHEMA: Final = pa.schema(
