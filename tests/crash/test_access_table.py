@@ -21,7 +21,7 @@ from orbitmq.access.gate import CALLER
 from orbitmq.access.policies import Acl
 from orbitmq.access.users import ACCESS_FILE, User, UserType
 from orbitmq.broker import saved_access
-from orbitmq.broker.access_requests import AccessRequests
+from orbitmq.broker.access_requests import USERS, AccessRequests
 from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.broker.table_saving import TableSaving
 from orbitmq.clock import ManualClock
@@ -64,7 +64,7 @@ class AccessLife:
         self.states: list[State] = [([], [])]
         self.answered = 0
         self.access = SavedAccess(AccessFile(files, root / "config" / ACCESS_FILE, keys, bytes), clock)
-        self.room = AccessRequests(self.access, InlineWorker(), Deadlines(), clock)
+        self.room = AccessRequests(self.access, TableSaving((self.access,), InlineWorker(), Deadlines(), clock, USERS))
         self.peer = ListPeer(clock)
         self.peer.attachments[CALLER] = ROOT
 
@@ -81,9 +81,9 @@ class AccessLife:
         command.body = b"" if body is None else json.dumps(body).encode()
         correct = AccessRequests._changed
 
-        def changed(room: AccessRequests, command: Command, peer: Peer, what: str) -> Command | None:
+        def changed(room: AccessRequests, command: Command, peer: Peer, name: str, what: str) -> Command | None:
             self.states.append(state(self.access))
-            return correct(room, command, peer, what)
+            return correct(room, command, peer, name, what)
 
         with mock.patch.object(AccessRequests, "_changed", changed):
             answer = self.room.handlers()[code](command, self.peer)

@@ -64,7 +64,7 @@ def admission(body_bytes_max: int = 64, **changes: int) -> Admission:
     store = SimpleNamespace(writable=True, settings=SimpleNamespace(max_message_size=body_bytes_max))
     host = Facilities(tables=NoFile, store_host=pack_host("10.0.0.1", 10_911), random_below=lambda bound: bound - 1)
     core = SimpleNamespace(
-        settings=settings_, clock=clock, topics=topics, groups=groups, locks=QueueLocks(), store=store,
+        settings=settings_, clock=clock, topics=topics, groups=groups, locks=QueueLocks(clock), store=store,
         facilities=host, check_writable=lambda: None,
     )  # fmt: skip
     made = Admission(core, TimerIntake(settings_, NoSlots(), Far()))

@@ -98,6 +98,30 @@ class AccessTable:
         known = list(self._users.items())
         return lambda: {name: one.text for name, one in known}
 
+    def text(self, name: str) -> bytes | None:
+        """What the file says of one user; None where there is none."""
+        known = self._users.get(name)
+        return None if known is None else bytes(known.text).strip()
+
+    def take(self, name: str, text: bytes | None) -> None:
+        """What a file says of one user takes the place of what is here; None: there is none. Raises ValueError, which says what is
+        wrong and changes nothing."""
+        before = self._users.pop(name, None)
+        if before is not None:
+            self._entry_count -= _count(before.acl)
+        if text is None:
+            return
+        try:
+            known = _loaded(name, msgspec.json.decode(text, type=_SavedUser))
+            self._create(known.user)
+            self._put(known)
+        except (ValueError, Denied) as error:
+            self._users.pop(name, None)
+            if before is not None:
+                self._users[name] = before
+                self._entry_count += _count(before.acl)
+            raise ValueError(f"user {name!r}: {_without_values(str(error))}") from None
+
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def user(self, name: str) -> User | None:

@@ -24,8 +24,6 @@ from orbitmq.access.users import User, UserStatus, UserType, subject_text
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.saved_access import SavedAccess
 from orbitmq.broker.table_saving import TableSaving
-from orbitmq.clock import Clock
-from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.access import LISTED_BYTES_MAX, POLICY_ENTRIES_LISTED_MAX
 from orbitmq.protocol.remoting.bodies import AclInfo
@@ -33,7 +31,6 @@ from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.worker import Worker
 
 audit: Final = logging.getLogger("orbitmq.audit")
 
@@ -44,10 +41,10 @@ _Read = TypeVar("_Read")
 
 
 class AccessRequests(Room):
-    def __init__(self, access: SavedAccess, worker: Worker, deadlines: Deadlines, clock: Clock) -> None:
+    def __init__(self, access: SavedAccess, saving: TableSaving) -> None:
         self._access = access
         self._table = access.table
-        self._saving = TableSaving((access,), worker, deadlines, clock, USERS)
+        self._saving = saving
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {
@@ -73,7 +70,7 @@ class AccessRequests(Room):
         name, change = _username(command), _read(lambda: read_user(command.body))
         type_, status = change.type or UserType.NORMAL, change.status or UserStatus.ENABLED
         self._table.create_user(User(name, change.password or "", type_, status), _caller(peer))
-        return self._changed(command, peer, f"user {name!r} created: {type_.value}, {status.value}")
+        return self._changed(command, peer, name, f"user {name!r} created: {type_.value}, {status.value}")
 
     def _update_user(self, command: Command, peer: Peer) -> Command | None:
         name, change = _username(command), _read(lambda: read_user(command.body))
@@ -82,13 +79,13 @@ class AccessRequests(Room):
         )
         words = ["password"] if change.password else []
         words += [f"now {member.value}" for member in (change.type, change.status) if member is not None]
-        return self._changed(command, peer, f"user {name!r} changed: {', '.join(words) or 'nothing'}")
+        return self._changed(command, peer, name, f"user {name!r} changed: {', '.join(words) or 'nothing'}")
 
     def _delete_user(self, command: Command, peer: Peer) -> Command | None:
         name = command.text("username")
         if not self._table.delete_user(name, _caller(peer)):
             return response(command, ResponseCode.SUCCESS)
-        return self._changed(command, peer, f"user {name!r} deleted, and its policies")
+        return self._changed(command, peer, name, f"user {name!r} deleted, and its policies")
 
     def _get_user(self, command: Command, peer: Peer) -> Command:
         user = self._table.user(_username(command))
@@ -107,7 +104,7 @@ class AccessRequests(Room):
     def _merge_acl(self, command: Command, peer: Peer) -> Command | None:
         acl = _read(lambda: _acl(command))
         self._table.merge_acl(acl, _caller(peer))
-        return self._changed(command, peer, f"policies of {subject_text(acl.user)} set: {_text(acl)}")
+        return self._changed(command, peer, acl.user, f"policies of {subject_text(acl.user)} set: {_text(acl)}")
 
     def _delete_acl(self, command: Command, peer: Peer) -> Command | None:
         name = _subject(command)
@@ -117,7 +114,7 @@ class AccessRequests(Room):
         resource = _read(lambda: read_resource(resource_text)) if resource_text.strip() else None
         self._table.delete_acl(name, _caller(peer), policy, resource)
         what = "all" if resource is None else f"{policy.value} {resource.text}"
-        return self._changed(command, peer, f"policies of {subject_text(name)} deleted: {what}")
+        return self._changed(command, peer, name, f"policies of {subject_text(name)} deleted: {what}")
 
     def _get_acl(self, command: Command, peer: Peer) -> Command:
         acl = self._table.acl(_subject(command))
@@ -134,10 +131,10 @@ class AccessRequests(Room):
             )
         return response(command, ResponseCode.SUCCESS, body=_list(map(acl_info, acls)))
 
-    def _changed(self, command: Command, peer: Peer, what: str) -> Command | None:
+    def _changed(self, command: Command, peer: Peer, name: str, what: str) -> Command | None:
         by, (host, port) = _caller(peer), peer.address
         audit.info("%s at %s:%d: %s", "somebody unknown" if by is None else f"user {by.name!r}", host, port, what)
-        self._access.changed()
+        self._access.changed(name)
         return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 
 

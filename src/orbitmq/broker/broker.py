@@ -68,6 +68,7 @@ class Broker:
         if self._gate is not None:
             _check_led_to(self._handlers, self._led_to)
         self._saving = core.saving
+        self._records = core.records
         access = core.facilities.access
         self.users: Final = None if access is None else access.table
         """Who is known here; None where nobody is asked."""
@@ -157,6 +158,8 @@ class Broker:
         """Have changed tables saved, write the log, answer what became safe, and arm what is due later."""
         if (self.topics.dirty or self.groups.dirty) and self._saving.has_new_changes():
             self._saving.begin()
+        if self._records is not None:
+            self._records.end_turn()
         self.store.commit()
         for ended in self._turn_ended:
             ended()
@@ -206,6 +209,8 @@ class Broker:
         """
         for room in having(self.rooms.all, "close"):
             room.close()
+        if self._records is not None:
+            self._records.end()
         self.store.commit()
         self._saving.finish()
         self.topics.save()
@@ -223,8 +228,9 @@ def make_broker(
 
     Raises `StoreDamagedError` for an unusable table.
     """
-    core = BrokerCore(settings, store, clock, facilities)
-    return Broker(core, BrokerRooms(core, derived if derived is not None else DerivedState()))
+    derived = derived if derived is not None else DerivedState()
+    core = BrokerCore(settings, store, clock, facilities, derived.tables)
+    return Broker(core, BrokerRooms(core, derived))
 
 
 def merged(tables: Iterable[Mapping[RequestCode, RequestHandler]]) -> dict[int, RequestHandler]:

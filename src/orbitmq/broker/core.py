@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +26,9 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_saving import TableFile, TableSaving
+from orbitmq.broker.table_records.changes import RecordedTable
+from orbitmq.broker.table_records.table_records import TableRecords
+from orbitmq.broker.table_saving import TABLES, SavedTable, TableFile, TableSaving
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
@@ -34,6 +36,7 @@ from orbitmq.limits.broker import NAMED_TOPICS_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.tally import Tally
+from orbitmq.store.recovery import LastWriter
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
 
@@ -77,8 +80,16 @@ class Facilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerCore:
-    def __init__(self, settings: BrokerSettings, store: MessageStore, clock: Clock, facilities: Facilities) -> None:
-        """Load the tables. Raises `StoreDamagedError` for an unusable one."""
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        clock: Clock,
+        facilities: Facilities,
+        records: TableRecords | None = None,
+    ) -> None:
+        """Load the tables, and bring them and their `records` in the log together. Raises `StoreDamagedError` for an unusable one."""
+        self.records = records
         self.settings = settings
         self.store = store
         self.clock = clock
@@ -92,22 +103,43 @@ class BrokerCore:
         self.topics = TopicTable(settings, facilities.tables("topics.json"), clock)
         self.groups = GroupTable(settings, facilities.tables("subscriptionGroup.json"), clock)
         self.offsets = OffsetTable(settings, facilities.tables("consumerOffset.json"), clock)
-        self.locks = QueueLocks()
+        self.locks = QueueLocks(clock)
         self.clients = ClientRegistry(
             _notify_members, self._wants_notice, settings.channel_expired_timeout_ms * 1_000_000
         )
         self.subscriptions = Subscriptions(settings, self.groups, self.clients)
-        self.saving = TableSaving((self.topics, self.groups), facilities.worker, self.deadlines, clock)
+        self.saving = self.make_saving((self.topics, self.groups), TABLES)
         self.topics.load()
-        self._report_unlisted()
         self.groups.load()
         self.offsets.load()
+        for table in (self.topics, self.groups, self.offsets, self.locks):
+            self.bind(table)
+        if facilities.access is not None and facilities.access.is_recorded:
+            self.bind(facilities.access)
+        self._report_unlisted()
         self.offsets.cut(self._queue_end)
         if store.queues.after_crash:
             self.offsets.expect_survivors(self._recovered_end)
         self._orphans = self.offsets.topics_beyond(self._queue_end)
         """Topics with saved offsets on queues that exist no more; these are cut when the topic gets them again."""
         self.topics.on_put = self._topic_put
+
+    def bind(self, table: RecordedTable) -> None:
+        """A table is loaded from its file: from now on it and its records in the log say the same."""
+        if self.records is not None:
+            self.records.bind(table, others_wrote=self.store.report.origin is not LastWriter.OURS)
+
+    def make_saving(self, tables: Sequence[SavedTable], name: str) -> TableSaving:
+        """What saves these tables, and tells when that is done and recorded."""
+        records = self.records
+        return TableSaving(
+            tables,
+            self.facilities.worker,
+            self.deadlines,
+            self.clock,
+            name,
+            None if records is None else records.when_recorded,
+        )
 
     @property
     def young_bytes(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.table_records.table_records import TableRecords
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.store.opening import Recoverable
 from orbitmq.store.store import MessageStore
@@ -29,6 +30,8 @@ from orbitmq.timing.timers.timers import Timers
 class DerivedState(msgspec.Struct, kw_only=True):
     """The parts of one broker; without one of them the room that needs it refuses its requests."""
 
+    tables: TableRecords | None = None
+    """Before the others: it tells them of topics that were deleted elsewhere."""
     levels: LevelRelease | None = None
     idempotence: Idempotence | None = None
     timers: Timers | None = None
@@ -39,12 +42,12 @@ class DerivedState(msgspec.Struct, kw_only=True):
 
     def recoverable(self) -> list[Recoverable]:
         """What the store recovers, in the order in which it gives them what it dispatches."""
-        parts = (self.levels, self.idempotence, self.timers, self.far, self.recurrences, self.transactions)
+        parts = (self.tables, self.levels, self.idempotence, self.timers, self.far, self.recurrences, self.transactions)
         return [part for part in parts if part is not None]
 
     def owners(self) -> list[PendingOwner]:
         """Whose pending records have to be written anew before retention takes their files."""
-        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions)
+        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions, self.tables)
         return [part for part in parts if part is not None]
 
     def due_work(self) -> list[DueWork]:
@@ -55,7 +58,7 @@ class DerivedState(msgspec.Struct, kw_only=True):
     def appenders(self) -> list[Appender]:
         """What appends by itself, and is attached and detached with the others (`timing.appending`). Recurring messages need their room
         first."""
-        parts = (self.levels, self.timers, self.far, self.recurrences)
+        parts = (self.tables, self.levels, self.timers, self.far, self.recurrences)
         return [part for part in parts if part is not None]
 
     def begin(self, store: MessageStore) -> None:

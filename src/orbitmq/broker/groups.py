@@ -10,14 +10,16 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, Final
 
 import msgspec
 
 from orbitmq.broker.attributes import GROUP_ATTRIBUTES, alter_attributes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.limits.broker import FORBIDDEN_PAIRS_MAX, GROUP_CONFIG_BYTES_MAX, GROUPS_MAX
 from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group, topic_name_problem
@@ -28,7 +30,21 @@ READING_FORBIDDEN = 0b100
 """The bit of a forbidden mask that stops reading; what RocketMQ 5.3 writes."""
 
 
-class GroupTable(SavedTable):
+_BUILT_IN: Final[Mapping[str, SubscriptionGroupConfig]] = {
+    group.name: SubscriptionGroupConfig(group_name=group.name) for group in BUILT_IN_GROUPS
+}
+
+
+class _RecordedGroup(msgspec.Struct, omit_defaults=True):
+    """What a record says of a group, which may be known for what it may not read alone."""
+
+    config: SubscriptionGroupConfig | None = None
+    forbidden: dict[str, int] = {}
+
+
+class GroupTable(RecordedSavedTable):
+    record_name: ClassVar[str] = "groups"
+
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
         super().__init__(file, clock)
         self._settings = settings
@@ -39,7 +55,7 @@ class GroupTable(SavedTable):
 
     def load(self) -> None:
         """Make the built-in groups, then merge the file over them. Raises `StoreDamagedError` for an unusable file."""
-        self._groups = {group.name: SubscriptionGroupConfig(group_name=group.name) for group in BUILT_IN_GROUPS}
+        self._groups = dict(_BUILT_IN)
         document = self._file.load()
         if document is None:
             self.dirty = True
@@ -53,6 +69,33 @@ class GroupTable(SavedTable):
         groups, version = dict(self._groups), self.version
         forbidden = {group: dict(table) for group, table in self._forbidden.items()}
         return lambda: {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": groups}
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def recorded_keys(self) -> Iterable[str]:
+        configured = [name for name, config in self._groups.items() if _BUILT_IN.get(name) != config]
+        return dict.fromkeys([*configured, *self._forbidden])
+
+    def recorded_value(self, key: str) -> bytes | None:
+        config, forbidden = self._groups.get(key), self._forbidden.get(key, {})
+        if config == _BUILT_IN.get(key) and not forbidden:
+            return None
+        return msgspec.json.encode(_RecordedGroup(config, forbidden))
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        said = (
+            _RecordedGroup(_BUILT_IN.get(key))
+            if value is None
+            else msgspec.json.decode(value, type=_RecordedGroup, strict=False)
+        )
+        if said.config is None:
+            self._groups.pop(key, None)
+        else:
+            self._groups[key] = said.config
+        if said.forbidden:
+            self._forbidden[key] = said.forbidden
+        else:
+            self._forbidden.pop(key, None)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -70,7 +113,7 @@ class GroupTable(SavedTable):
             return None
         config = SubscriptionGroupConfig(group_name=group)
         self._groups[group] = config
-        self._changed()
+        self._changed_key(group)
         return config
 
     def __len__(self) -> int:
@@ -116,14 +159,16 @@ class GroupTable(SavedTable):
         config = msgspec.structs.replace(config, attributes=attributes)
         if current != config:
             self._groups[config.group_name] = config
-            self._changed()
+            self._changed_key(config.group_name)
 
     def delete(self, group: str) -> bool:
         """Forget a group and its forbidden table; False when it was not there."""
-        self._forbidden.pop(group, None)
+        was_forbidden = self._forbidden.pop(group, None) is not None
         if self._groups.pop(group, None) is None:
+            if was_forbidden:
+                self._changed_key(group)
             return False
-        self._changed()
+        self._changed_key(group)
         return True
 
     def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
@@ -147,4 +192,4 @@ class GroupTable(SavedTable):
             self._forbidden[group] = table
         else:
             self._forbidden.pop(group, None)
-        self._changed()
+        self._changed_key(group)

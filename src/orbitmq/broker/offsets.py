@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
 from orbitmq.limits.broker import CUT_OFFSETS_LOGGED_MAX, OFFSET_QUEUES_MAX
@@ -47,7 +48,10 @@ class CutOffset(NamedTuple):
     end: int
 
 
-class OffsetTable(SavedTable):
+class OffsetTable(RecordedSavedTable):
+    record_name: ClassVar[str] = "offsets"
+    is_gathered: ClassVar[bool] = True
+
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
         super().__init__(file, clock)
         self._version_step = settings.consumer_offset_update_version_step
@@ -133,6 +137,29 @@ class OffsetTable(SavedTable):
     def document(self) -> Mapping[str, object]:
         """The table as the file holds it; also the body of a slave's request for it."""
         return _document(self.version, self._offsets)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def recorded_keys(self) -> Iterable[str]:
+        return list(self._offsets)
+
+    def recorded_value(self, key: str) -> bytes | None:
+        queues = self._offsets.get(key)
+        return None if queues is None else msgspec.json.encode(queues)
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        queues = None if value is None else msgspec.json.decode(value, type=dict[int, int])
+        known = self._offsets.pop(key, {})
+        self._queue_count += (0 if queues is None else len(queues)) - len(known)
+        if queues is not None:
+            self._offsets[key] = queues
+            self._unshared.add(key)
+        elif known:
+            self.when_dropped(*_split(key), known)
+
+    def is_newer_than(self, version: DataVersion | None) -> bool:
+        """Never: the version grows with every few hundred commits only, and the file is saved less often than offsets are recorded."""
+        return False
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -242,6 +269,8 @@ class OffsetTable(SavedTable):
             self._unshared.add(key)
         queues[queue_id] = offset
         self.dirty = True
+        if self.changes.is_on:
+            self.changes.note(key)
         self._commits_to_version -= 1
         if self._commits_to_version <= 0:
             self._commits_to_version = self._version_step
@@ -255,6 +284,7 @@ class OffsetTable(SavedTable):
                 if table is self._offsets:
                     self._queue_count -= len(queues)
                     self.dirty = True
+                    self.changes.note(key, at_once=True)
                     self.when_dropped(*_split(key), queues)
 
 

@@ -102,9 +102,9 @@ def _users(core: BrokerCore) -> Room:
     access = core.facilities.access
     if access is None:
         return NoUsers()
-    from orbitmq.broker.access_requests import AccessRequests  # likewise
+    from orbitmq.broker.access_requests import USERS, AccessRequests  # likewise
 
-    return AccessRequests(access, core.facilities.worker, core.deadlines, core.clock)
+    return AccessRequests(access, core.make_saving((access,), USERS))
 
 
 def _repeats(core: BrokerCore, admission: Admission, finder: TimerFinder | None) -> Repeats | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -24,7 +24,8 @@ from orbitmq.access.policies import Acl
 from orbitmq.access.sealing import NONCE_BYTES, is_sealed, seal, unseal
 from orbitmq.access.table import AccessTable
 from orbitmq.access.users import ACCESS_FILE, User
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.remoting.bodies import DataVersion
@@ -76,11 +77,23 @@ class AccessFile:
                 "then there are no users but those that the settings name",
             ) from error
 
+    @property
+    def seals(self) -> bool:
+        return bool(self._keys)
+
+    def sealed(self, content: bytes) -> bytes:
+        """JSON that tells nothing but its length without the key."""
+        return msgspec.json.encode(seal(content, self._keys[0], self._random_bytes(NONCE_BYTES)))
+
+    def unsealed(self, content: bytes) -> bytes:
+        """What was sealed. ValueError where no key opens it."""
+        return unseal(_parsed(content), self._keys)
+
     def save(self, document: Mapping[str, object]) -> None:
         """Replace the file; durable on return. Blocks."""
         content = msgspec.json.encode(document, order="sorted")
         if self._keys:
-            content = msgspec.json.encode(seal(content, self._keys[0], self._random_bytes(NONCE_BYTES)))
+            content = self.sealed(content)
         self._files.make_dirs(self._path.parent)
         replace_content(self._files, self._path, content + b"\n", private=True)
 
@@ -97,12 +110,18 @@ class _AccessDocument(msgspec.Struct, rename="camel", forbid_unknown_fields=True
     users: dict[str, object]
 
 
-class SavedAccess(SavedTable):
-    """The users of a server and where they are kept. `table` is changed by its own methods; who does so calls `changed`."""
+class SavedAccess(RecordedSavedTable):
+    """The users of a server and where they are kept. `table` is changed by its own methods; who does so calls `changed`.
 
-    def __init__(self, file: TableFile, clock: Clock) -> None:
+    They are recorded in the log sealed, or not at all: many who may read a log may not know passwords."""
+
+    record_name: ClassVar[str] = "users"
+
+    def __init__(self, file: TableFile, clock: Clock, sealing: AccessFile | None = None) -> None:
+        """`sealing`: seals and opens records; without one there are none."""
         super().__init__(file, clock)
         self.table: Final = AccessTable()
+        self._sealing = sealing if sealing is not None and sealing.seals else None
 
     def load(self, initial: Iterable[User] = ()) -> list[User]:
         """Read the file, and create those of the `initial` users that are missing; answers these. The table is then to be saved.
@@ -130,12 +149,31 @@ class SavedAccess(SavedTable):
         """A user from elsewhere with its policies, which may be empty; False, and nothing is changed, where one of that name exists."""
         if not self.table.create_at_start(user, acl):
             return False
-        self._changed()
+        self._changed_key(user.name)
         return True
 
-    def changed(self) -> None:
-        """The table was changed."""
-        self._changed()
+    def changed(self, name: str) -> None:
+        """What the table says of a user was changed."""
+        self._changed_key(name)
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._sealing is not None
+
+    def recorded_keys(self) -> Iterable[str]:
+        return [user.name for user in self.table.users()]
+
+    def recorded_value(self, key: str) -> bytes | None:
+        text = self.table.text(key)
+        return None if text is None or self._sealing is None else self._sealing.sealed(text)
+
+    def differs(self, key: str, value: bytes | None) -> bool:
+        assert self._sealing is not None, "what is not recorded is not compared"
+        return self.table.text(key) != (None if value is None else self._sealing.unsealed(value))
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        assert self._sealing is not None, "what is not recorded is not taken"
+        self.table.take(key, None if value is None else self._sealing.unsealed(value))
 
     def _frozen(self) -> Callable[[], Mapping[str, object]]:
         users, version = self.table.frozen(), self.version

@@ -3,7 +3,8 @@
 A table is one file, written whole: with 10,000 topics 30 ms of work and four syncs of the disk, which nobody else is to wait for.
 
 Rules of this file
-1. An answer to a request that changed a table leaves when the file with the change is durable; other answers do not wait.
+1. An answer to a request that changed a table leaves when the file with the change is durable, and the record of it in the log is
+   confirmed; other answers do not wait.
 2. One save at a time. What changes meanwhile is covered by the next one, however many requests that were.
 3. A failed save is told to those who waited for it, reported once, and tried again with the next change or a little later.
 """
@@ -121,9 +122,17 @@ def read_table(document: Mapping[str, object], kind: type[Saved], file: str, tab
 
 class TableSaving:
     def __init__(
-        self, tables: Sequence[SavedTable], worker: Worker, deadlines: Deadlines, clock: Clock, name: str = TABLES
+        self,
+        tables: Sequence[SavedTable],
+        worker: Worker,
+        deadlines: Deadlines,
+        clock: Clock,
+        name: str = TABLES,
+        when_recorded: Callable[[OnDone], None] | None = None,
     ) -> None:
-        """`name`: of the tables, in the log, and of the wake-up that tries again."""
+        """`name`: of the tables, in the log, and of the wake-up that tries again. `when_recorded`: tells when what changed up to now is
+        a record of the log."""
+        self._when_recorded = when_recorded
         self._tables = tables
         self._name = name
         self._worker = worker
@@ -178,6 +187,9 @@ class TableSaving:
 
     def when_saved(self, on_done: OnDone) -> None:
         """Tell when everything that changed up to now is durable, or why it is not."""
+        if self._when_recorded is not None:
+            on_done = _second_of_two(on_done)
+            self._when_recorded(on_done)
         self._waiting.append(on_done)
         self.begin()
 
@@ -230,3 +242,15 @@ class TableSaving:
         if self._running:
             for table in self._tables:
                 table.dirty = True
+
+
+def _second_of_two(on_done: OnDone) -> OnDone:
+    """Calls `on_done` when it was called twice, with the first error of the two."""
+    results: list[BaseException | None] = []
+
+    def one(error: BaseException | None) -> None:
+        results.append(error)
+        if len(results) == 2:
+            on_done(results[0] or results[1])
+
+    return one

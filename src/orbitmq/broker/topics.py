@@ -13,13 +13,15 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
 from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, alter_attributes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.limits.broker import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
 from orbitmq.protocol import names
@@ -39,14 +41,17 @@ MULTI_TAG = "MULTI_TAG"
 FILTER_TYPES = frozenset({"SINGLE_TAG", MULTI_TAG})
 
 
-class TopicTable(SavedTable):
+class TopicTable(RecordedSavedTable):
     """`on_change` is called with every created or changed topic; it registers them with the name servers."""
+
+    record_name: ClassVar[str] = "topics"
 
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
         super().__init__(file, clock)
         self._settings = settings
         self._topics: dict[str, TopicConfig] = {}
-        self._system: frozenset[str] = frozenset()
+        self._system: Mapping[str, TopicConfig] = {}
+        """Those that every broker with these settings has, as it makes them."""
         self.on_change: Callable[[TopicConfig], None] | None = None
         self.on_put: Callable[[str], None] | None = None
         """Told the name of every topic that is made or changed."""
@@ -57,7 +62,7 @@ class TopicTable(SavedTable):
         """Make the system topics, then merge the file over them. Raises `StoreDamagedError` for an unusable file."""
         system = system_topics(self._settings)
         self._topics = {topic.topic_name: topic for topic in system}
-        self._system = frozenset(self._topics)
+        self._system = dict(self._topics)
         document = self._file.load()
         if document is not None:
             saved = read_table(document, _TopicsFile, "topics.json", "a topic table")
@@ -71,6 +76,22 @@ class TopicTable(SavedTable):
         """As of `SavedTable`. 0.1 ms for 10,000 topics."""
         topics, version = dict(self._topics), self.version
         return lambda: {"dataVersion": version, "topicConfigTable": topics}
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def recorded_keys(self) -> Iterable[str]:
+        return [name for name, config in self._topics.items() if self._system.get(name) != config]
+
+    def recorded_value(self, key: str) -> bytes | None:
+        config = self._topics.get(key)
+        return None if config is None or config == self._system.get(key) else msgspec.json.encode(config)
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        config = self._system.get(key) if value is None else msgspec.json.decode(value, type=TopicConfig, strict=False)
+        if config is None:
+            self._topics.pop(key, None)
+        else:
+            self._put(config)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +205,7 @@ class TopicTable(SavedTable):
         """Forget `topic`; False when it was not there. Its queues and offsets are the caller's business."""
         if self._topics.pop(topic, None) is None:
             return False
-        self._changed()
+        self._changed_key(topic)
         return True
 
     def take_orders(self, orders: Iterable[str]) -> None:
@@ -229,13 +250,16 @@ class TopicTable(SavedTable):
                 f"topic {config.topic_name!r} cannot be created: this broker already has {TOPICS_MAX} topics; "
                 "delete some or use another broker",
             )
+        self._changed_key(config.topic_name)
+        self._put(config)
+        return config
+
+    def _put(self, config: TopicConfig) -> None:
         self._topics[config.topic_name] = config
-        self._changed()
         if self.on_put is not None:
             self.on_put(config.topic_name)
         if self.on_change is not None:
             self.on_change(config)
-        return config
 
 
 class _TopicsFile(msgspec.Struct, rename="camel"):

@@ -132,6 +132,28 @@ ROUTE_FRESH_NS: Final = 20_000_000_000
 ROUTE_LIFE_NS: Final = 300_000_000_000
 """Age from which it is asked for again before the answer, as in RocketMQ's proxy."""
 
+# --- records of tables ---------------------------------------------------------------------------------------------
+TABLE_RECORD_BYTES_MAX: Final = 131_072
+"""What changed in a table goes into records of about this size: 400 topics, 0.3 ms to make."""
+
+TABLE_KEYS_PER_TURN_MAX: Final = 1_024
+"""Changed entries of one table that are recorded in one loop turn: 1 ms. The others follow in the next turns."""
+
+TABLE_RECORDS_PER_TURN_MAX: Final = 4
+"""Records of tables in one loop turn, where entries are large."""
+
+TABLE_GATHERING_NS: Final = 1_000_000_000
+"""Changes of consumer offsets, and of what is popped in order, are gathered for so long: what a new leader may deliver again."""
+
+TABLE_MOVING_PAUSE_NS: Final = 20_000_000
+"""Between two turns in which entries are recorded anew so that a log file can go: 50,000 entries a second, a tenth of the loop."""
+
+TABLE_RECORDS_READ_MAX: Final = 2_048
+"""Records of tables that a start reads behind the oldest that counts, 25 us each; beyond it that one's entries are recorded anew."""
+
+TABLE_KEYS_REWRITTEN_MAX: Final = 64
+"""Entries that are recorded anew at a time, because a start would read too many records."""
+
 # --- idempotent sends ----------------------------------------------------------------------------------------------
 ONCE_SCOPE_BYTES_MAX: Final = 255
 """The name of a scope; as long as the name of a group."""

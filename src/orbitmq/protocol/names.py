@@ -49,6 +49,9 @@ TIMER_CHANGES_TOPIC: Final = "orbitmq_sys_timer_changes"
 """Ours: what was moved, recalled or rescheduled in the far tier, as records."""
 RECURRING_TOPIC: Final = "orbitmq_sys_recurring"
 """Ours: definitions of recurring messages and what became of their runs, as records."""
+TABLES_TOPIC: Final = "orbitmq_sys_tables"
+"""Ours: changes of topics, groups and whatever else a broker has to know beside its messages, as records. It is in no table of topics:
+nobody pulls it."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -89,6 +92,7 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         FAR_TIMER_TOPIC,
         TIMER_CHANGES_TOPIC,
         RECURRING_TOPIC,
+        TABLES_TOPIC,
     }
 )
 """System topics with a fixed name; others begin with `rmq_sys_` or `orbitmq_sys_`, or bear the cluster's or the broker's name."""
@@ -106,6 +110,7 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         FAR_TIMER_TOPIC,
         TIMER_CHANGES_TOPIC,
         RECURRING_TOPIC,
+        TABLES_TOPIC,
     }
 )
 """Topics that only the broker itself writes to, with those that begin with `OWN_TOPIC_PREFIX` or `REVIVE_TOPIC_PREFIX`. RocketMQ lets

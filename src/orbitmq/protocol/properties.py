@@ -108,6 +108,8 @@ class Property:
     """Ours: the generation of the rule that made a run, decimal. It never comes from a client, so a record with it is a run."""
     ENDED: Final = "ORBITMQ_ENDED"
     """Ours, of an op record: how the half messages that it names ended."""
+    ENDED_TOPIC: Final = "ORBITMQ_ENDED_TOPIC"
+    """Ours, of a record of tables: the topic that was deleted there."""
     ONCE_SCOPE: Final = "ORBITMQ_SCOPE"
     """Ours: who counts the epochs and keys of an idempotent send; a name starting with `~` is transient."""
     ONCE_EPOCH: Final = "ORBITMQ_EPOCH"

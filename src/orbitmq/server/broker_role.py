@@ -19,6 +19,9 @@ from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.memory import KeyBounds
+from orbitmq.broker.table_records.identity import StoreIdentity
+from orbitmq.broker.table_records.level_lists import RecordedLevelLists
+from orbitmq.broker.table_records.table_records import TableRecords
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import Clock
@@ -86,9 +89,13 @@ class BrokerRole:
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
         self.far = far_timers(settings, files, clock, process.notify)
+        tables = TableRecords(clock, StoreIdentity(files, root), [RecordedLevelLists(history, clock)])
+        idempotence = _idempotence(settings, files, clock)
+        tables.ended.append(idempotence.end_topic)
         self.derived = DerivedState(
+            tables=tables,
             levels=self.release,
-            idempotence=_idempotence(settings, files, clock),
+            idempotence=idempotence,
             timers=_timers(settings, files, clock),
             far=self.far,
             recurrences=Recurrences(clock),

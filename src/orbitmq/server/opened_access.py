@@ -54,7 +54,8 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
             " and ".join(unread),
             path,
         )
-    access = SavedAccess(AccessFile(files, path, keys), clock)
+    file = AccessFile(files, path, keys)
+    access = SavedAccess(file, clock, file)
     named = list(named_users(own))
     for user in access.load(named):
         audit.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)

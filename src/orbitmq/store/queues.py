@@ -15,6 +15,8 @@ from typing import Final
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.store import QUEUE_TAILS_BYTES_MAX
+from orbitmq.protocol.names import TABLES_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.consume_queue import UNIT_BYTES, Blocks, ConsumeQueue
 from orbitmq.store.deleted_topics import DeletedTopics
 from orbitmq.store.dispatch import Dispatched
@@ -23,6 +25,9 @@ from orbitmq.store.known_queues import Head, KnownQueue, KnownQueues, KnownTopic
 from orbitmq.store.segments import Segment
 
 logger = logging.getLogger("orbitmq.store")
+
+
+_ENDED_MARK: Final = Property.ENDED_TOPIC.encode() + b"\x01"
 
 
 class ConsumeQueues:
@@ -52,6 +57,8 @@ class ConsumeQueues:
         """This start followed a crash: the `recovered_end` of each queue says what was left of it."""
         self._names_unsynced = False
         self._sync_names = False
+        self._ended: list[ConsumeQueue] = []
+        """Queues that went because the log says so; perhaps a worker is syncing them."""
         self.searched_count = 0
         """Queues that `load` had to look at."""
 
@@ -162,9 +169,13 @@ class ConsumeQueues:
             if queue is None or entry.queue_id != queue_id or entry.topic != topic:  # batches stay in one queue
                 if queue is not None:
                     added += queue.max_offset - before
+                if entry.topic == TABLES_TOPIC:
+                    self._end_topic_of(entry)
                 topic, queue_id = entry.topic, entry.queue_id
                 queue = queues.get((topic, queue_id)) or self.for_append(topic, queue_id)
                 before = queue.max_offset
+                if topic == TABLES_TOPIC:
+                    topic = ""  # each of its records is looked at
             if entry.sys_flag & 0xC and not entry.has_queue_unit:
                 continue
             if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
@@ -174,6 +185,16 @@ class ConsumeQueues:
             self._unit_count += added + queue.max_offset - before
         while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and with_tail:
             self._write_first()
+
+    def _end_topic_of(self, entry: Dispatched) -> None:
+        """Where the record says that a topic was deleted, and its queues are still there, they go: somebody else deleted it, or this
+        process before a crash."""
+        if _ENDED_MARK not in entry.properties:
+            return
+        topic = decode_properties(entry.properties).get(Property.ENDED_TOPIC, "")
+        at = entry.physical_offset
+        if any(name == topic and 0 < queue.max_physical <= at for (name, _), queue in self._queues.items()):
+            self._ended += self.forget_topic(topic, at)
 
     def write(self) -> None:
         while self._with_tail:
@@ -211,7 +232,10 @@ class ConsumeQueues:
                 self._unsynced[queue] = None
 
     def begin_sync(self) -> None:
-        """Name the queues that the next `datasync` covers; called on the owner's thread."""
+        """Name the queues that the next `datasync` covers; called on the owner's thread, while none is running."""
+        for queue in self._ended:
+            queue.close()
+        self._ended = []
         self._sync_names |= self._names_unsynced
         self._names_unsynced = False
         self._syncing |= self._unsynced
@@ -279,5 +303,5 @@ class ConsumeQueues:
         return expired
 
     def close(self) -> None:
-        for queue in self._queues.values():
+        for queue in (*self._queues.values(), *self._ended):
             queue.close()

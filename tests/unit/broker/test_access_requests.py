@@ -13,8 +13,9 @@ from tests.worlds.little_store import SteppedWorker
 
 from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.users import ACCESS_FILE, User, UserStatus, UserType
-from orbitmq.broker.access_requests import AccessRequests
+from orbitmq.broker.access_requests import USERS, AccessRequests
 from orbitmq.broker.saved_access import AccessFile, SavedAccess
+from orbitmq.broker.table_saving import TableSaving
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.limits.broker import TABLE_RETRY_NS
@@ -37,7 +38,8 @@ class AccessRig:
         self.access.save()
         self.worker = SteppedWorker()
         self.deadlines = Deadlines()
-        self.room = AccessRequests(self.access, self.worker, self.deadlines, self.clock)
+        saving = TableSaving((self.access,), self.worker, self.deadlines, self.clock, USERS)
+        self.room = AccessRequests(self.access, saving)
 
     def peer(self, by: User | None) -> ListPeer:
         peer = ListPeer(self.clock, 40_001)

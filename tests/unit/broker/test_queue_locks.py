@@ -6,6 +6,7 @@ import pytest
 
 from orbitmq.broker import queue_locks
 from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.clock import ManualClock
 from orbitmq.limits.broker import QUEUE_LOCK_LIFE_NS
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -20,7 +21,7 @@ def room_for_three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_locks_of_all_groups_share_one_bound() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(ManualClock())
     assert locks.lock("g1", "c", [queue(0), queue(1)], 0) == [queue(0), queue(1)]
     assert locks.lock("g2", "c", [queue(0), queue(1)], 0) == [queue(0)]
     assert locks.lock("g1", "c", [queue(0), queue(1)], 5) == [queue(0), queue(1)], "renewing needs no room"
@@ -31,7 +32,7 @@ def test_locks_of_all_groups_share_one_bound() -> None:
 
 
 def test_expired_locks_make_room() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(ManualClock())
     locks.lock("g1", "c", [queue(0), queue(1)], 0)
     locks.lock("g2", "c", [queue(0)], 10)
     assert locks.lock("g3", "c", [queue(0)], QUEUE_LOCK_LIFE_NS - 1) == []
@@ -40,5 +41,5 @@ def test_expired_locks_make_room() -> None:
 
 
 def test_names_that_no_queue_can_have_are_not_kept() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(ManualClock())
     assert locks.lock("g", "c", [queue(0, "T" * 256), MessageQueue("T", "b" * 513, 0)], 0) == []

@@ -28,7 +28,7 @@ def with_alice(root: Path, keys: Sequence[bytes] = ()) -> bytes:
     access = saved(root, keys)
     access.load([ROOT, ALICE])
     access.table.merge_acl(POLICIES, ROOT)
-    access.changed()
+    access.changed("alice")
     access.save()
     return (root / "config" / ACCESS_FILE).read_bytes()
 

@@ -5,22 +5,32 @@ Source: RocketMQ broker, server-side assignment; store formats, configuration ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
+from orbitmq.broker.offsets import SEPARATOR
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.limits.broker import REQUEST_MODES_MAX
 from orbitmq.protocol.names import RETRY_PREFIX
-from orbitmq.protocol.remoting.bodies import MessageRequestMode, MessageRequestModes, SetMessageRequestModeRequest
+from orbitmq.protocol.remoting.bodies import (
+    DataVersion,
+    MessageRequestMode,
+    MessageRequestModes,
+    SetMessageRequestModeRequest,
+)
 
 FILE = "messageRequestMode.json"
 
 
-class RequestModeTable(SavedTable):
+class RequestModeTable(RecordedSavedTable):
     """Topic -> group -> mode."""
+
+    record_name: ClassVar[str] = "requestModes"
 
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
         super().__init__(file, clock)
@@ -47,8 +57,28 @@ class RequestModeTable(SavedTable):
             return False
         self._count += is_new
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
-        self._changed()
+        self._changed_key(f"{mode.topic}{SEPARATOR}{mode.consumer_group}")
         return True
+
+    def recorded_keys(self) -> Iterable[str]:
+        return [f"{topic}{SEPARATOR}{group}" for topic, groups in self._modes.items() for group in groups]
+
+    def recorded_value(self, key: str) -> bytes | None:
+        topic, _, group = key.partition(SEPARATOR)
+        mode = self._modes.get(topic, {}).get(group)
+        return None if mode is None else mode.encode()
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        topic, _, group = key.partition(SEPARATOR)
+        groups = self._modes.setdefault(topic, {})
+        self._count -= groups.pop(group, None) is not None
+        if value is not None:
+            groups[group] = SetMessageRequestModeRequest.decode(value)
+            self._count += 1
+
+    def is_newer_than(self, version: DataVersion | None) -> bool:
+        """Never: RocketMQ gives the file no version."""
+        return False
 
     def of(self, topic: str, group: str) -> tuple[MessageRequestMode, int]:
         """The mode, and the share number of pops. Retry topics are always pulled."""

@@ -10,7 +10,6 @@ Source: RocketMQ broker, server-side assignment; remoting, POP family.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -34,7 +33,8 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 
-logger = logging.getLogger("orbitmq.broker")
+MODES: Final = "request modes"
+"""Name of the table in the log, and of the wake-up that saves it again."""
 
 
 class AssignmentRequests(Room):
@@ -44,6 +44,8 @@ class AssignmentRequests(Room):
         self._core = core
         self._modes = RequestModeTable(core.settings, core.facilities.tables(FILE), core.clock)
         self._modes.load()
+        core.bind(self._modes)
+        self._saving = core.make_saving((self._modes,), MODES)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         code = RequestCode
@@ -54,6 +56,7 @@ class AssignmentRequests(Room):
         }
 
     def close(self) -> None:
+        self._saving.finish()
         self._modes.save()
 
     def query(self, command: Command, peer: Peer) -> Command | None:
@@ -95,16 +98,7 @@ class AssignmentRequests(Room):
         if not self._modes.put(mode):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {REQUEST_MODES_MAX} modes already, which is the limit")
 
-        def saved(result: object) -> None:
-            if isinstance(result, BaseException):
-                self._modes.dirty = True
-                logger.error("the table of request modes could not be saved: %s", result)
-                peer.send(response(command, ResponseCode.SYSTEM_ERROR, f"the mode could not be saved: {result}"))
-            else:
-                peer.send(response(command, ResponseCode.SUCCESS))
-
-        self._core.facilities.worker.submit(self._modes.snapshot(), saved)
-        return None
+        return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 
     def all_modes(self, command: Command, peer: Peer) -> Command:
         return response(command, ResponseCode.SUCCESS, None, None, self._modes.all().encode())

@@ -16,17 +16,19 @@ Source: RocketMQ broker, order pop; store formats, `consumerOrderInfo.json`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
 from orbitmq.broker.offsets import SEPARATOR, OffsetTable
 from orbitmq.broker.pop.in_flight import PopQueue
-from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.broker.table_records.changes import RecordedSavedTable
+from orbitmq.broker.table_saving import TableFile, read_table
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.pop import POP_MESSAGES_MAX, POP_ORDERED_QUEUES_MAX
+from orbitmq.protocol.remoting.bodies import DataVersion
 
 FILE: Final = "consumerOrderInfo.json"
 
@@ -59,8 +61,11 @@ class OrderedBatch(msgspec.Struct):
         return now_ms < self.free_ms and (attempt_id is None or attempt_id != self.attempt_id)
 
 
-class PopOrders(SavedTable):
+class PopOrders(RecordedSavedTable):
     """The last batch of each queue that is popped in order, as long as it is not acknowledged as a whole."""
+
+    record_name: ClassVar[str] = "poppedInOrder"
+    is_gathered: ClassVar[bool] = True
 
     def __init__(self, file: TableFile, clock: Clock, queues_max: int = POP_ORDERED_QUEUES_MAX) -> None:
         super().__init__(file, clock)
@@ -96,6 +101,24 @@ class PopOrders(SavedTable):
         now_ms = self._clock.now_ms()
         return lambda: _document(batches, now_ms)
 
+    def recorded_keys(self) -> Iterable[str]:
+        return [_text(key) for key in self._batches]
+
+    def recorded_value(self, key: str) -> bytes | None:
+        batch = self._batches.get(_queue(key))
+        return None if batch is None else msgspec.json.encode(_entry(batch))
+
+    def _take_one(self, key: str, value: bytes | None) -> None:
+        queue = _queue(key)
+        self._batches.pop(queue, None)
+        entry = None if value is None else msgspec.json.decode(value, type=_OrderEntry, strict=False)
+        if entry is not None and entry.o:
+            self._put(queue, entry.batch(0))
+
+    def is_newer_than(self, version: DataVersion | None) -> bool:
+        """Never: RocketMQ gives the file no version."""
+        return False
+
     def has_room(self, key: PopQueue) -> bool:
         """Whether another queue may be popped in order."""
         return key in self._batches or len(self._batches) < self._queues_max
@@ -127,7 +150,7 @@ class PopOrders(SavedTable):
         if offset not in batch.offsets:
             raise ProtocolError(f"message {offset} of {key.topic}/{key.queue_id} was not given out by this pop")
         if batch.visible_ms.pop(offset, None) is not None:
-            self.dirty = True
+            self._touched(key)
             self._set_alarm(key, batch)
         if not batch.visible_ms:
             del self._batches[key]
@@ -144,14 +167,14 @@ class PopOrders(SavedTable):
             return False
         batch = self._batches[key]
         batch.visible_ms[offset] = until_ms
-        self.dirty = True
+        self._touched(key)
         self._set_alarm(key, batch)
         return True
 
     def forget(self, key: PopQueue) -> None:
         """The offset of a queue was changed by somebody else, or its topic or group has gone."""
         if self._batches.pop(key, None) is not None:
-            self.dirty = True
+            self._touched(key)
 
     @property
     def next_free_ms(self) -> int | None:
@@ -171,8 +194,13 @@ class PopOrders(SavedTable):
     def _put(self, key: PopQueue, batch: OrderedBatch) -> None:
         if batch.visible_ms:
             self._batches[key] = batch
-            self.dirty = True
+            self._touched(key)
             self._set_alarm(key, batch)
+
+    def _touched(self, key: PopQueue) -> None:
+        self.dirty = True
+        if self.changes.is_on:
+            self.changes.note(_text(key))
 
     def _set_alarm(self, key: PopQueue, batch: OrderedBatch) -> None:
         if len(self._alarms) > 2 * len(self._batches) + POP_MESSAGES_MAX:
@@ -224,20 +252,34 @@ def order_count_info(given: GivenBefore) -> str:
     return ";".join([*each, f"0 {queue_id} {least}"])
 
 
+def _text(key: PopQueue) -> str:
+    return f"{key.topic}{SEPARATOR}{key.group}{SEPARATOR}{key.queue_id}"
+
+
+def _queue(text: str) -> PopQueue:
+    """ValueError for a text that names none."""
+    topic, group, queue_id = text.split(SEPARATOR)
+    return PopQueue(topic, group, int(queue_id))
+
+
+def _entry(batch: OrderedBatch) -> dict[str, object]:
+    acknowledged = sum(1 << number for number, offset in enumerate(batch.offsets) if offset not in batch.visible_ms)
+    entry: dict[str, object] = {
+        "popTime": batch.popped_ms,
+        "i": batch.invisible_ms,
+        "o": [batch.offsets[0], *(offset - batch.offsets[0] for offset in batch.offsets[1:])],
+        "ot": {str(offset): at_ms for offset, at_ms in batch.visible_ms.items()},
+        "oc": {str(offset): count for offset, count in batch.counts.items()},
+        "cm": acknowledged,
+    }
+    if batch.attempt_id is not None:
+        entry["a"] = batch.attempt_id
+    return entry
+
+
 def _document(batches: Mapping[PopQueue, OrderedBatch], now_ms: int) -> Mapping[str, object]:
     table: dict[str, dict[str, object]] = {}
     for key, batch in batches.items():
-        acknowledged = sum(1 << number for number, offset in enumerate(batch.offsets) if offset not in batch.visible_ms)
-        entry: dict[str, object] = {
-            "popTime": batch.popped_ms,
-            "i": batch.invisible_ms,
-            "o": [batch.offsets[0], *(offset - batch.offsets[0] for offset in batch.offsets[1:])],
-            "ot": {str(offset): at_ms for offset, at_ms in batch.visible_ms.items()},
-            "oc": {str(offset): count for offset, count in batch.counts.items()},
-            "l": now_ms,
-            "cm": acknowledged,
-        }
-        if batch.attempt_id is not None:
-            entry["a"] = batch.attempt_id
+        entry = {**_entry(batch), "l": now_ms}
         table.setdefault(f"{key.topic}{SEPARATOR}{key.group}", {})[str(key.queue_id)] = entry
     return {"table": table}

@@ -92,6 +92,7 @@ class Pops(Room):
         self.orders: Final = PopOrders(core.facilities.tables(ORDERS_FILE), core.clock)
         """Saved by whoever saves the offsets."""
         self.orders.load(core.offsets)
+        core.bind(self.orders)
         self._progress = PopProgress(core, self.in_flight, self.orders)
         self._taker = PopTaker(core, self._progress, self._run_again)
         self._returns = PopReturns(core, admission, self._progress, self.figures)

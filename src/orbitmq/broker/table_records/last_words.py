@@ -1,0 +1,87 @@
+"""Where in the log the last word on each key of each table stands.
+
+Records are read again at every start, from the oldest last word on. So that these stay few, the keys with the oldest ones are recorded
+anew when too many records lie behind them (`too_old`); and before their log file goes (`below`).
+
+Rules of this file
+1. Keys are held in the order of the positions of their last words.
+2. Nothing here reads or writes. A key costs about 150 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from orbitmq.limits.broker import TABLE_RECORDS_READ_MAX
+
+
+class Place(NamedTuple):
+    """Where a record is; `bytes_per_key` is its size, divided by its keys."""
+
+    queue_offset: int
+    physical_offset: int
+    bytes_per_key: int
+
+
+Key = tuple[str, str]
+"""Table and key."""
+
+
+class LastWords:
+    def __init__(self) -> None:
+        self._places: dict[Key, Place] = {}
+        self.next_offset = 0
+        """Queue offset behind the newest record."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def put(self, table: str, keys: Iterable[str], place: Place) -> None:
+        """A record has the last word on these keys."""
+        places = self._places
+        for key in keys:
+            places.pop((table, key), None)
+            places[table, key] = place
+
+    def forget(self, table: str, keys: Iterable[str]) -> None:
+        """Nothing is to be kept of these keys: what was said of them lies before the record that ends it."""
+        for key in keys:
+            self._places.pop((table, key), None)
+
+    def forget_table(self, table: str) -> None:
+        self._places = {key: place for key, place in self._places.items() if key[0] != table}
+
+    def place(self, table: str, key: str) -> Place | None:
+        return self._places.get((table, key))
+
+    def has(self, table: str) -> bool:
+        """Whether any key of the table has a last word. Looks at all keys."""
+        return any(name == table for name, _ in self._places)
+
+    @property
+    def oldest(self) -> Place | None:
+        return next(iter(self._places.values()), None)
+
+    def first_offset(self) -> int:
+        """Queue offset from which on records have to be read."""
+        oldest = self.oldest
+        return self.next_offset if oldest is None else oldest.queue_offset
+
+    def below(self, physical_offset: int) -> Iterator[tuple[Key, Place]]:
+        """Keys whose last word begins below a log position, oldest first."""
+        for key, place in self._places.items():
+            if place.physical_offset >= physical_offset:
+                return
+            yield key, place
+
+    def bytes_below(self, physical_offset: int) -> int:
+        return sum(place.bytes_per_key for _, place in self.below(physical_offset))
+
+    def too_old(self, limit: int) -> list[Key]:
+        """At most `limit` keys, the oldest, where a start would read too many records behind them."""
+        oldest = self.oldest
+        if oldest is None or self.next_offset - oldest.queue_offset <= TABLE_RECORDS_READ_MAX:
+            return []
+        return list(islice(self._places, limit))

@@ -1,0 +1,575 @@
+"""The tables of a broker in its log: a copy that has the bytes of the log has the tables.
+
+Whoever leads records what changes: `end_turn` appends what is to be known at once, so that a record is in the same write as the messages
+of its turn; tables that change all the time are gathered, and recorded once a second while a copy follows (`gather`). Everybody learns
+what holds from `apply`. The files of the tables are caches, for a quick look and for RocketMQ.
+
+At a start the files are loaded, and compared with the log (`bind`): where this program wrote last, the log has the last word, and a file
+that is newer than it was saved just before a crash, or edited by somebody; where RocketMQ wrote last, the files have it. What the log
+does not say yet is recorded anew.
+
+Rules of this file
+1. What holds is learnt in the order of the log, when it is confirmed; only a table's own change is known before, to itself.
+2. A change that could not be appended, or whose write failed, is recorded with the next one, or a little later.
+3. The last word on a key stays in the log: keys are recorded anew before retention takes their file, a bounded number a turn, and the
+   file is needed until that is confirmed.
+4. A record that cannot be read is reported, and stays where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from orbitmq.broker.table_records.changes import OwnTable, RecordedTable
+from orbitmq.broker.table_records.identity import StoreIdentity
+from orbitmq.broker.table_records.last_words import Key, LastWords, Place
+from orbitmq.broker.table_records.record_form import (
+    Changed,
+    Dropped,
+    Ended,
+    Record,
+    change_parts,
+    decode,
+    encode_dropped,
+    encode_ended,
+)
+from orbitmq.clock import Clock
+from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
+from orbitmq.limits.broker import (
+    TABLE_GATHERING_NS,
+    TABLE_KEYS_PER_TURN_MAX,
+    TABLE_KEYS_REWRITTEN_MAX,
+    TABLE_MOVING_PAUSE_NS,
+    TABLE_RECORD_BYTES_MAX,
+    TABLE_RECORDS_PER_TURN_MAX,
+    TABLE_RETRY_NS,
+)
+from orbitmq.protocol.names import TABLES_TOPIC
+from orbitmq.protocol.records import decode_record
+from orbitmq.protocol.remoting.bodies import DataVersion
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.message import NewMessage
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.reading import is_sound
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.rewriting import Taken
+
+logger = logging.getLogger("orbitmq.broker")
+
+WAKEUP: Final = "table records"
+
+OnRecorded = Callable[[BaseException | None], None]
+TopicEnded = Callable[[str, int], None]
+"""Told of a topic that somebody else deleted, and of the log position before which its messages count no more."""
+
+
+class _Recovered:
+    """What the log says of a table that nobody has bound yet."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.version: DataVersion | None = None
+
+    def take(self, change: Changed) -> None:
+        for key, value in change.values().items():
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+        self.version = change.data_version() or self.version
+
+
+class TableRecords:
+    """Hand it to `open_store` as a derived structure, before those that hear of deleted topics; then `bind` the tables, and `attach` the
+    store where this broker leads."""
+
+    name = "tables"
+
+    def __init__(
+        self, clock: Clock, identity: StoreIdentity | None = None, own_tables: Sequence[OwnTable] = ()
+    ) -> None:
+        """`own_tables` are bound as soon as the log is read."""
+        self._clock = clock
+        self.identity: Final = identity
+        self._own_tables = own_tables
+        self._words = LastWords()
+        self._queues: ConsumeQueues | None = None
+        self._log: CommitLog | None = None
+        self._recovered: dict[str, _Recovered] = {}
+        self._tables: dict[str, RecordedTable] = {}
+        self._store: MessageStore | None = None
+        self._is_running = False
+        self._at_once: dict[str, None] = {}
+        """Tables with changes that are recorded at the end of this turn."""
+        self._gathered: dict[str, None] = {}
+        """Tables with changes that are recorded within a second."""
+        self._gather_due_ns: int | None = None
+        """When these are recorded."""
+        self._gathers = False
+        self._own: dict[int, tuple[str, list[str], list[str]]] = {}
+        """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
+        self._waiting: list[OnRecorded] = []
+        self._is_behind = False
+        """That changes could not be appended was reported."""
+        self._move_below = 0
+        """Keys whose last word lies below this log position are recorded anew."""
+        self._end = 0
+        """Log position behind the newest record of ours."""
+        self.ended: list[TopicEnded] = []
+        self.unreadable_count = 0
+
+    # --- what the log says (Derived, Recoverable) -------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        """Costs a comparison for a batch without records of tables."""
+        queue = None if self._queues is None else self._queues.get(TABLES_TOPIC, 0)
+        if queue is None or queue.max_offset <= self._words.next_offset:
+            return
+        for entry in entries:
+            if entry.topic == TABLES_TOPIC and entry.queue_offset >= self._words.next_offset:
+                place = Place(entry.queue_offset, entry.physical_offset, entry.size)
+                own = self._own.pop(entry.physical_offset, None)
+                if own is None:
+                    self._read(place)
+                else:
+                    self._words.next_offset = entry.queue_offset + 1
+                    self._note_places(*own, place)
+
+    def write(self) -> None:
+        """Nothing waits in memory: everything is a record of the log."""
+
+    def begin_sync(self) -> None:
+        """As `write`."""
+
+    def datasync(self) -> None:
+        if self.identity is not None and self._is_identified:
+            self.identity.save()
+        for table in self._own_tables:
+            table.save()
+
+    def state(self) -> object:
+        """What the recovery mark keeps: where to read from."""
+        return {"first": self._words.first_offset()}
+
+    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        """As `Recoverable.restore`. Costs about 25 us for each record that is read, and those with many keys more."""
+        self._log, self._queues = log, queues
+        needed = log.end_of_files if position is None else position
+        queue = queues.get(TABLES_TOPIC, 0)
+        if queue is None:
+            return needed
+        saved: dict[str, Any] = state if isinstance(state, dict) else {}
+        first = 0 if position is None else int(saved.get("first", 0))
+        if first < queue.min_offset and first:
+            logger.error("%d records of tables are gone", queue.min_offset - first)
+        first = self._words.next_offset = max(first, queue.min_offset)
+        for offset, (physical, size, _) in enumerate(queue.scan(first, queue.max_offset), first):
+            if physical >= needed:
+                break
+            self._read(Place(offset, physical, size))
+        return needed
+
+    def finish_restore(self) -> None:
+        self._is_running = True
+        for table in (*self._own_tables, *([] if self.identity is None else [self.identity])):
+            self.bind(table)
+
+    @property
+    def _is_identified(self) -> bool:
+        """Whether the log says which store this is."""
+        return self.identity is not None and not self.identity.changes
+
+    def _read(self, place: Place) -> None:
+        """Take in a record that somebody else appended, or this program before it was started."""
+        self._words.next_offset = place.queue_offset + 1
+        try:
+            self._learn(self._record_at(place), place)
+        except (RecordError, msgspec.ValidationError, ValueError) as error:
+            self.unreadable_count += 1
+            logger.error(
+                "record %d of the tables: %s", place.queue_offset, error, extra={"event": "table_record_unread"}
+            )
+
+    def _record_at(self, place: Place) -> Record:
+        """Raises RecordError."""
+        where = f"log position {place.physical_offset}"
+        assert self._log is not None, "restore() comes first"
+        view = self._log.record(place.physical_offset)
+        if view is None or not is_sound(view, place.physical_offset):
+            raise RecordError(f"the record at {where} is damaged or gone")
+        return decode(bytes(decode_record(view).body), where)
+
+    def _learn(self, record: Record, place: Place) -> None:
+        match record:
+            case Changed():
+                self._note_places(record.table, list(record.put), list(record.deleted), place)
+                table = self._tables.get(record.table)
+                if table is None:
+                    self._recovered.setdefault(record.table, _Recovered()).take(record)
+                else:
+                    table.changes.discard((*record.put, *record.deleted))
+                    table.take(record.values(), record.data_version())
+            case Dropped():
+                self._words.forget_table(record.table)
+                self._recovered.pop(record.table, None)
+            case Ended():
+                if self._is_running:
+                    for ended in self.ended:
+                        ended(record.topic, place.physical_offset)
+
+    def _note_places(self, table: str, put: list[str], deleted: list[str], place: Place) -> None:
+        count = len(put) + len(deleted)
+        if count:
+            self._words.put(table, put, place._replace(bytes_per_key=place.bytes_per_key // count))
+            self._words.forget(table, deleted)
+        elif table:
+            self._words.forget_table(table)
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    def bind(self, table: RecordedTable, *, others_wrote: bool = False) -> None:
+        """The table is loaded from its file: bring it and the log together. `others_wrote`: RocketMQ wrote the store last, and its files
+        are the truth."""
+        name = table.record_name
+        self._tables[name] = table
+        found = self._recovered.pop(name, None)
+        if table.is_gathered and found is None:
+            return
+        table.changes.begin(_nobody if table is self.identity else partial(self._noted, table))
+        unrecorded: list[str] = []
+        if found is None:
+            unrecorded = list(table.recorded_keys())
+        else:
+            keys = dict.fromkeys([*table.recorded_keys(), *found.values])
+            differing = [key for key in keys if table.differs(key, found.values.get(key))]
+            if others_wrote or table.is_newer_than(found.version):
+                unrecorded = differing
+            elif differing or table.version != found.version:
+                if differing:
+                    logger.info(
+                        "%d entries of table %s are as the log says, not as its file does", len(differing), name
+                    )
+                table.take({key: found.values.get(key) for key in differing}, found.version)
+        for key in unrecorded:
+            table.changes.note(key, at_once=True)
+
+    def identify(self) -> None:
+        """Record which store this is, if that is not known yet. Otherwise it is recorded with the first change of a table."""
+        if self.identity is not None and self.identity.changes:
+            self._at_once[self.identity.record_name] = None
+            self._wake_within(0)
+
+    def _noted(self, table: RecordedTable, at_once: bool) -> None:
+        name = table.record_name
+        if at_once or not table.is_gathered:
+            self._at_once[name] = None
+        else:
+            self._gathered[name] = None
+            if self._gather_due_ns is None:
+                self._gather_due_ns = self._clock.monotonic_ns() + TABLE_GATHERING_NS
+                self._wake_within(TABLE_GATHERING_NS)
+
+    # --- who leads --------------------------------------------------------------------------------------------------
+
+    def attach(self, store: MessageStore) -> None:
+        """Record what changes here, beginning with what changed before (`Appender`)."""
+        if self._store is not None:
+            return
+        self._store = store
+        store.deadlines.define(WAKEUP, self._wake)
+        for name, table in self._tables.items():
+            if table.is_gathered and not self._gathers and (table.changes.is_on or self._words.has(name)):
+                self._drop(name, table)
+        if self._at_once or self._gathered:
+            self._gather_due_ns = None if not self._gathered else self._clock.monotonic_ns()
+            self._wake_within(0)
+
+    def detach(self) -> None:
+        """Record nothing any more, and know of what was not recorded yet what the log says. Whoever waits for a record waits no longer.
+        What changes here from now on is noted, and recorded when the store is attached again."""
+        if self._store is None:
+            return
+        self._store.deadlines.disarm(WAKEUP)
+        self._store = None
+        for table in self._tables.values():
+            if table is not self.identity:
+                self._take_from_log(table, table.changes.take(sys.maxsize))
+        self._at_once.clear()
+        self._gathered.clear()
+        self._gather_due_ns = None
+        self._tell(None)
+
+    def take_back(self, to: int) -> None:
+        """Records from that log position on are gone, before they were confirmed: what they said does not count."""
+        for position in [position for position in self._own if position >= to]:
+            name, put, deleted = self._own.pop(position)
+            if name in self._tables:
+                self._take_from_log(self._tables[name], [*put, *deleted])
+        self._end = min(self._end, to)
+
+    def _take_from_log(self, table: RecordedTable, keys: Sequence[str]) -> None:
+        """These keys say what the log does."""
+        values: dict[str, bytes | None] = dict.fromkeys(keys)
+        for key in keys:
+            place = self._words.place(table.record_name, key)
+            try:
+                record = None if place is None else self._record_at(place)
+            except RecordError as error:
+                logger.error("what the log says of %s in table %s is not known: %s", key, table.record_name, error)
+                del values[key]
+                continue
+            if isinstance(record, Changed):
+                values[key] = record.values().get(key)
+        if values:
+            table.take(values, None)
+
+    def gather(self, wanted: bool) -> None:
+        """Whether tables that change all the time are recorded: from now on, with everything they hold, or not any more. Without a copy
+        nobody would read it. To be said before `attach` where that is known."""
+        if wanted is self._gathers:
+            return
+        self._gathers = wanted
+        for name, table in self._tables.items():
+            if not table.is_gathered or table.changes.is_on is wanted:
+                continue
+            if wanted:
+                table.changes.begin(partial(self._noted, table))
+                for key in table.recorded_keys():
+                    table.changes.note(key)
+            elif self._store is not None:
+                self._drop(name, table)
+
+    def _drop(self, name: str, table: RecordedTable) -> None:
+        table.changes.end()
+        self._at_once.pop(name, None)
+        self._gathered.pop(name, None)
+        try:
+            self._append(encode_dropped(name), b"", name, [], [])
+        except (StoreUnwritableError, RecordError) as error:
+            logger.warning("that table %s is not recorded any more could not be recorded: %s", name, error)
+
+    # --- recording --------------------------------------------------------------------------------------------------
+
+    def when_recorded(self, on_done: OnRecorded) -> None:
+        """Tell when everything that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not. Perhaps at
+        once."""
+        if self._store is None or not (self._at_once or self._own):
+            on_done(None)
+        else:
+            self._waiting.append(on_done)
+
+    def end_turn(self) -> None:
+        """Append what is to be known at once. Before the log of the turn is written."""
+        if not (self._at_once or self._waiting):
+            return
+        if self._store is None:
+            self._tell(None)
+            return
+        try:
+            self._record(self._at_once)
+            self._tidy()
+        except (StoreUnwritableError, RecordError) as error:
+            self._not_recorded(error)
+            self._tell(error)
+            return
+        self._is_behind = False
+        if self._at_once:  # the others come next
+            return
+        for on_done in self._taken_waiters():
+            self._store.wait_durable(self._end, True, partial(_tell_status, on_done))
+
+    def end_topic(self, topic: str, log_end: int) -> None:
+        """A topic is being deleted here: record that. Where the store takes nothing, a copy goes on having its messages."""
+        if self._store is None:
+            return
+        body, properties = encode_ended(topic)
+        try:
+            self._append(body, properties, "", [], [])
+        except (StoreUnwritableError, RecordError) as error:
+            logger.warning("that topic %s was deleted could not be recorded: %s", topic, error)
+
+    def _wake(self) -> None:
+        if self._store is None or self._store.is_over:
+            return
+        due_ns, now_ns = self._gather_due_ns, self._clock.monotonic_ns()
+        if due_ns is not None and due_ns > now_ns:
+            self._wake_within(due_ns - now_ns)
+        elif due_ns is not None:
+            self._gather_due_ns = None
+            try:
+                self._record(self._gathered)
+            except (StoreUnwritableError, RecordError) as error:
+                self._not_recorded(error)
+            if self._gathered:
+                self._gather_due_ns = now_ns + TABLE_GATHERING_NS
+                self._wake_within(TABLE_GATHERING_NS)
+        self.end_turn()
+        self._move(TABLE_KEYS_PER_TURN_MAX)
+
+    def end(self) -> None:
+        """The broker stops: append what is not recorded yet. Before the log is written for the last time."""
+        if self._store is None:
+            return
+        try:
+            for names in (self._at_once, self._gathered):
+                while names:
+                    self._record(names)
+        except (StoreUnwritableError, RecordError) as error:
+            self._not_recorded(error)
+        self.end_turn()
+
+    def _not_recorded(self, error: OrbitError) -> None:
+        if not self._is_behind:
+            logger.warning("changes of tables are not recorded yet, trying again: %s", error)
+        self._is_behind = True
+        self._wake_within(TABLE_RETRY_NS)
+
+    def _wake_within(self, wait_ns: int) -> None:
+        if self._store is not None:
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ns)
+
+    def _record(self, names: dict[str, None]) -> None:
+        """Record what changed in these tables, a bounded part of it; the others stay. Raises StoreUnwritableError, RecordError."""
+        assert self._store is not None, "attach() comes first"
+        count = 0
+        for name in list(names):
+            names.pop(name, None)
+            table = self._tables[name]
+            left = dict.fromkeys(table.changes.take(TABLE_KEYS_PER_TURN_MAX))
+            values = ((key, table.recorded_value(key)) for key in list(left))
+            try:
+                for part in change_parts(name, table.version, values, self._record_bytes_max(self._store)):
+                    if count >= TABLE_RECORDS_PER_TURN_MAX:
+                        break
+                    self._append(part.body, b"", name, part.put, part.deleted)
+                    count += 1
+                    for key in (*part.put, *part.deleted):
+                        del left[key]
+            finally:
+                for key in left:
+                    table.changes.note(key)
+                if table.changes:
+                    names[name] = None
+            if table.changes:
+                if names is self._at_once:
+                    self._wake_within(0)
+                return
+
+    def _record_bytes_max(self, store: MessageStore) -> int:
+        """Where log files are small, several records fit one."""
+        return min(TABLE_RECORD_BYTES_MAX, store.settings.mapped_file_size_commit_log // 4)
+
+    def _append(self, body: bytes, properties: bytes, name: str, put: list[str], deleted: list[str]) -> None:
+        store = self._store
+        assert store is not None, "attach() comes first"
+        if not self._is_identified and self.identity is not None and name != self.identity.record_name:
+            self._record({self.identity.record_name: None})  # the first record of a log says whose it is
+        message = NewMessage(TABLES_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms())
+        entry = store.append(message, accepted=True)
+        self._own[entry.physical_offset] = name, put, deleted
+        self._end = entry.end_offset
+        store.wait_durable(entry.end_offset, False, partial(self._written, entry.physical_offset))
+
+    def _written(self, physical_offset: int, status: PutStatus) -> None:
+        """The write of a record ended. One that failed left nothing: its keys are as if they had just changed."""
+        if status is not PutStatus.SERVICE_NOT_AVAILABLE:
+            return
+        name, put, deleted = self._own.pop(physical_offset, ("", [], []))
+        table = self._tables.get(name)
+        if table is not None:
+            for key in (*put, *deleted):
+                table.changes.note(key, at_once=True)
+            self._wake_within(TABLE_RETRY_NS)
+
+    def _taken_waiters(self) -> list[OnRecorded]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _tell(self, error: BaseException | None) -> None:
+        for on_done in self._taken_waiters():
+            on_done(error)
+
+    # --- recording anew ---------------------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Keep few what a start reads."""
+        if too_old := self._words.too_old(TABLE_KEYS_REWRITTEN_MAX):
+            own = self._own_keys()
+            self._record_anew([key for key in too_old if key not in own])
+
+    def _own_keys(self) -> set[Key]:
+        """Keys of which something newer is on its way."""
+        return {(name, key) for name, put, deleted in self._own.values() for key in (*put, *deleted)}
+
+    def _record_anew(self, keys: Sequence[Key]) -> None:
+        """Say the last word on these keys again. Raises StoreUnwritableError, RecordError."""
+        assert self._store is not None, "attach() comes first"
+        by_table: dict[str, list[str]] = {}
+        for name, key in keys:
+            by_table.setdefault(name, []).append(key)
+        for name, chosen in by_table.items():
+            table = self._tables.get(name)
+            if table is not None:
+                values = [(key, table.recorded_value(key)) for key in chosen]
+                version = table.version
+            else:  # of a later program, or a part that is switched off
+                found = self._recovered.get(name) or _Recovered()
+                values = [(key, found.values.get(key)) for key in chosen]
+                version = found.version or DataVersion()
+            for part in change_parts(name, version, values, self._record_bytes_max(self._store)):
+                self._append(part.body, b"", name, part.put, part.deleted)
+
+    def lowest_needed(self) -> int | None:
+        """Log position of the oldest last word; retention must not take its file."""
+        oldest = self._words.oldest
+        return None if oldest is None else oldest.physical_offset
+
+    def bytes_below(self, position: int) -> int:
+        return self._words.bytes_below(position)
+
+    def take_below(self, position: int, limit: int) -> list[Taken]:
+        """Record the keys whose last word lies below `position` anew, at most `limit` now. There is nothing for the caller to move: what
+        is copied as it is would be said after what was said since."""
+        self._move_below = max(self._move_below, position)
+        self._move(min(limit, TABLE_KEYS_PER_TURN_MAX))
+        return []
+
+    def _move(self, limit: int) -> None:
+        """Record keys anew that lie where retention wants to clean; the others a little later."""
+        if self._store is None or next(self._words.below(self._move_below), None) is None:
+            return
+        own = self._own_keys()
+        waiting = (key for key, _ in self._words.below(self._move_below) if key not in own)
+        try:
+            self._record_anew(list(islice(waiting, limit)))
+        except (StoreUnwritableError, RecordError) as error:
+            self._not_recorded(error)
+            return
+        self._store.commit()
+        if next(self._words.below(self._move_below), None) is not None:
+            self._wake_within(TABLE_MOVING_PAUSE_NS)
+
+    def put_back(self, positions: Sequence[int]) -> None:
+        """Nothing is ever taken."""
+
+
+def _nobody(at_once: bool) -> None:
+    """What is not recorded for itself."""
+
+
+def _tell_status(on_done: OnRecorded, status: PutStatus) -> None:
+    on_done(_NotRecorded() if status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.UNKNOWN) else None)
+
+
+class _NotRecorded(OrbitError):
+    def __init__(self) -> None:
+        super().__init__("the change is not in the log, or another leader may cut it off")

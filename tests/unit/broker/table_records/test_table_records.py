@@ -1,0 +1,595 @@
+"""What a broker has to know stands in its log: a copy that gets the bytes of the log has the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.worlds.table_pair import SETTINGS, TablePair
+
+from orbitmq.access.users import User, UserType
+from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.saved_access import AccessFile, SavedAccess
+from orbitmq.broker.table_records import last_words, table_records
+from orbitmq.broker.table_records.record_form import Changed
+from orbitmq.limits.broker import QUEUE_LOCK_LIFE_NS
+from orbitmq.protocol.names import TABLES_TOPIC
+from orbitmq.protocol.properties import Property, encode_properties
+from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue, SetMessageRequestModeRequest
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.message import NewMessage
+from orbitmq.store.settings import FlushDiskType
+
+SECOND = 1_000
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[TablePair]:
+    made = TablePair(tmp_path)
+    yield made
+    made.close()
+
+
+def make_topic(pair: TablePair, name: str = "orders", queues: int = 4, *, perm: int = 6) -> None:
+    fields: dict[str, Any] = {
+        "topic": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": perm, "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0, "order": False, "defaultTopic": "TBW102",
+    }  # fmt: skip
+    assert pair.leader.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == ResponseCode.SUCCESS
+
+
+def delete_topic(pair: TablePair, name: str = "orders") -> None:
+    assert pair.leader.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}).code == ResponseCode.SUCCESS
+
+
+def send(
+    pair: TablePair,
+    topic: str = "orders",
+    queue_id: int = 0,
+    body: bytes = b"x",
+    properties: dict[str, str] | None = None,
+) -> Command:
+    fields = {
+        "a": "pg", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "j": 0, "k": False, "m": False,
+        "i": encode_properties(properties or {}).decode(),
+    }  # fmt: skip
+    answer = pair.leader.call(RequestCode.SEND_MESSAGE_V2, fields, body)
+    assert answer.code == ResponseCode.SUCCESS
+    return answer
+
+
+def make_group(pair: TablePair, name: str = "g", **more: Any) -> None:
+    body = json.dumps({"groupName": name, **more}).encode()
+    assert pair.leader.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body).code == ResponseCode.SUCCESS
+
+
+def record_count(pair: TablePair) -> int:
+    return pair.leader.store.max_offset(TABLES_TOPIC, 0)
+
+
+def assert_equal(pair: TablePair) -> None:
+    pair.replicate()
+    assert pair.copy.tables() == pair.leader.tables()
+
+
+def test_a_new_broker_writes_nothing(pair: TablePair) -> None:
+    before = pair.leader.store.log.end
+    pair.leader.advance(10 * SECOND)
+    pair.leader.reopen()
+    assert pair.leader.store.log.end == before
+
+
+def test_topics_and_groups_are_known_to_a_copy(pair: TablePair) -> None:
+    make_topic(pair)
+    make_group(pair, retryMaxTimes=3)
+    make_topic(pair, queues=8)
+    pair.leader.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {"group": "g", "topic": "orders", "readable": False})
+    assert_equal(pair)
+    copied = pair.copy.broker
+    topic, group = copied.topics.get("orders"), copied.groups.known("g")
+    assert topic is not None
+    assert topic.read_queue_nums == 8
+    assert group is not None
+    assert group.retry_max_times == 3
+    assert copied.groups.reading_forbidden("g", "orders")
+    assert copied.topics.version == pair.leader.broker.topics.version
+
+
+def test_what_a_copy_learns_is_in_its_files(pair: TablePair) -> None:
+    make_topic(pair)
+    pair.replicate()
+    pair.copy.turn()
+    saved = json.loads((pair.copy.root / "config" / "topics.json").read_text())
+    assert "orders" in saved["topicConfigTable"]
+
+
+def test_a_topic_that_a_send_makes_stands_in_the_same_turn(pair: TablePair) -> None:
+    send(pair, "made-by-a-send")
+    pair.replicate()
+    assert pair.copy.broker.topics.get("made-by-a-send") is not None
+    assert pair.copy.store.max_offset("made-by-a-send", 0) == 1
+
+
+def test_an_answer_waits_for_the_record(pair: TablePair) -> None:
+    """What was answered is confirmed: a copy that has what is confirmed knows it."""
+    make_topic(pair)
+    end = pair.leader.store.confirm_offset
+    pair.replicate(until=end)
+    assert pair.copy.broker.topics.get("orders") is not None
+
+
+def test_a_deleted_topic_and_its_messages_are_gone_at_a_copy(pair: TablePair) -> None:
+    make_topic(pair)
+    for number in range(3):
+        send(pair, queue_id=number)
+    pair.replicate()
+    assert pair.copy.store.queue_ids("orders") == [0, 1, 2]
+    delete_topic(pair)
+    pair.replicate()
+    assert pair.copy.broker.topics.get("orders") is None
+    assert pair.copy.store.queue_ids("orders") == []
+    assert_equal(pair)
+
+
+def test_a_topic_that_is_made_again_begins_at_zero_everywhere(pair: TablePair) -> None:
+    make_topic(pair)
+    for _ in range(5):
+        send(pair)
+    delete_topic(pair)
+    make_topic(pair)
+    for _ in range(2):
+        send(pair)
+    pair.replicate()
+    for broker in (pair.leader, pair.copy):
+        assert broker.store.max_offset("orders", 0) == 2
+        assert len(broker.store.get("orders", 0, 0, 10, 1 << 20).records) >= 1
+    pair.leader.crash()
+    pair.copy.crash()
+    for broker in (pair.leader, pair.copy):
+        assert broker.store.max_offset("orders", 0) == 2
+
+
+def test_a_copy_takes_no_send_for_a_repeat_of_one_to_a_deleted_topic(pair: TablePair) -> None:
+    key = {Property.ONCE_SCOPE: "s", Property.ONCE_EPOCH: "1", Property.ONCE_KEY: "k"}
+    make_topic(pair)
+    send(pair, properties=key)
+    pair.replicate()
+    memory = pair.copy.idempotence.memory
+    assert memory.scope_count == 1
+    delete_topic(pair)
+    pair.replicate()
+    assert memory.ended.position("orders") > 0
+
+
+def test_nobody_pulls_the_records(pair: TablePair) -> None:
+    make_topic(pair)
+    make_group(pair)
+    fields = {
+        "consumerGroup": "g", "topic": TABLES_TOPIC, "queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
+        "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG",
+    }  # fmt: skip
+    assert pair.leader.call(RequestCode.PULL_MESSAGE, fields).code == ResponseCode.TOPIC_NOT_EXIST
+    assert TABLES_TOPIC not in pair.leader.broker.topics.names()
+
+
+def test_deleting_what_a_crash_took_the_queues_of_is_done_again(pair: TablePair) -> None:
+    """The record says that the topic went, whatever lies on the disk."""
+    make_topic(pair)
+    send(pair)
+    delete_topic(pair)
+    pair.replicate()
+    pair.copy.kill()
+    for path in (pair.copy.root / "orbitmq.mark", pair.copy.root / "checkpoint"):
+        path.unlink(missing_ok=True)
+    pair.copy.open()
+    assert pair.copy.store.max_offset("orders", 0) == 0
+
+
+def test_a_deleted_group_is_gone_at_a_copy(pair: TablePair) -> None:
+    make_group(pair)
+    pair.replicate()
+    pair.leader.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": False})
+    pair.replicate()
+    assert pair.copy.broker.groups.known("g") is None
+    pair.leader.reopen()
+    pair.copy.crash()
+    assert pair.copy.broker.groups.known("g") is None
+    assert pair.leader.broker.groups.known("g") is None
+
+
+def test_offsets_are_recorded_within_a_second_and_only_when_they_change(pair: TablePair) -> None:
+    make_topic(pair)
+    before = record_count(pair)
+    for offset in range(1, 100):
+        pair.leader.broker.offsets.commit("g", "orders", 0, offset)
+        pair.leader.turn()
+    assert record_count(pair) == before
+    pair.leader.advance(1 * SECOND)
+    assert record_count(pair) == before + 1
+    pair.replicate()
+    assert pair.copy.broker.offsets.query("g", "orders", 0) == 99
+    pair.leader.advance(10 * SECOND)
+    assert record_count(pair) == before + 1
+    pair.leader.broker.offsets.commit("g", "orders", 0, 99)
+    pair.leader.advance(10 * SECOND)
+    assert record_count(pair) == before + 1, "nothing changed"
+
+
+def test_only_pairs_whose_offsets_changed_are_in_a_record(pair: TablePair) -> None:
+    for number in range(50):
+        pair.leader.broker.offsets.commit(f"g{number}", "orders", 0, 1)
+    pair.leader.advance(SECOND)
+    end = pair.leader.store.log.end
+    pair.leader.broker.offsets.commit("g7", "orders", 0, 2)
+    pair.leader.advance(SECOND)
+    assert pair.leader.store.log.end - end < 400
+    assert_equal(pair)
+
+
+def test_dropped_offsets_are_recorded_in_their_turn(pair: TablePair) -> None:
+    pair.leader.broker.offsets.commit("g", "orders", 0, 5)
+    pair.leader.advance(SECOND)
+    pair.leader.broker.offsets.drop_topic("orders")
+    pair.leader.turn()
+    pair.replicate()
+    assert pair.copy.broker.offsets.query("g", "orders", 0) is None
+
+
+def test_without_a_copy_offsets_are_not_recorded(pair: TablePair) -> None:
+    pair.leader.records.gather(False)
+    make_topic(pair)
+    before = record_count(pair)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 5)
+    pair.leader.advance(10 * SECOND)
+    assert record_count(pair) == before
+    pair.leader.records.gather(True)
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    assert pair.copy.broker.offsets.query("g", "orders", 0) == 5, "everything that was there is recorded first"
+
+
+def test_offsets_in_the_file_count_where_none_are_recorded_any_more(pair: TablePair) -> None:
+    leader = pair.leader
+    send(pair)
+    send(pair)
+    leader.broker.offsets.commit("g", "orders", 0, 1)
+    leader.advance(SECOND)
+    leader.gathers = False
+    leader.reopen()
+    assert leader.broker.offsets.query("g", "orders", 0) == 1
+    leader.broker.offsets.commit("g", "orders", 0, 2)
+    leader.advance(10 * SECOND)
+    leader.reopen()
+    assert leader.broker.offsets.query("g", "orders", 0) == 2
+
+
+def test_offsets_of_the_last_second_are_all_that_a_crash_repeats(pair: TablePair) -> None:
+    for _ in range(9):
+        send(pair)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 7)
+    pair.leader.advance(SECOND)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 9)
+    pair.leader.crash()
+    assert pair.leader.broker.offsets.query("g", "orders", 0) == 7
+
+
+def test_request_modes_are_known_to_a_copy(pair: TablePair) -> None:
+    make_topic(pair)
+    make_group(pair)
+    body = SetMessageRequestModeRequest(topic="orders", consumer_group="g", mode="POP", pop_share_queue_num=2).encode()
+    assert pair.leader.call(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body).code == ResponseCode.SUCCESS
+    assert_equal(pair)
+    assert pair.copy.tables()["requestModes"]["orders@g"]["mode"] == "POP"
+
+
+def test_users_are_in_the_log_sealed_and_known_to_a_copy(pair: TablePair) -> None:
+    pair.leader.access.table.create_at_start(User("clerk", "secret-word", UserType.NORMAL))
+    pair.leader.access.changed("clerk")
+    pair.leader.turn()
+    pair.replicate()
+    copied = pair.copy.access.table.user("clerk")
+    assert copied is not None
+    assert copied.password == "secret-word"
+    store = pair.leader.store
+    data = store.log.read(0, store.log.end)
+    assert data is not None
+    assert b"secret-word" not in bytes(data)
+    assert b'"clerk"' in bytes(data)
+    before = store.log.end
+    pair.leader.reopen()
+    assert pair.leader.store.log.end == before, "sealing again is no change"
+
+
+def test_users_without_a_key_are_not_in_the_log(pair: TablePair) -> None:
+    file = AccessFile(pair.leader.files, pair.leader.root / "users.json")
+    assert not SavedAccess(file, pair.clock, file).is_recorded
+
+
+def test_owners_of_queue_locks_are_known_to_a_copy(pair: TablePair) -> None:
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
+    body = LockBatchRequest(consumer_group="g", client_id="c1", mq_set=queues).encode()
+    pair.leader.call(RequestCode.LOCK_BATCH_MQ, None, body)
+    pair.replicate()
+    now = pair.clock.monotonic_ns()
+    assert pair.copy.broker.locks.lock("g", "c2", queues, now) == []
+    assert pair.copy.broker.locks.lock("g", "c1", queues, now) == queues
+    assert pair.copy.broker.locks.lock("g", "c2", queues, now + QUEUE_LOCK_LIFE_NS) == queues
+
+
+def test_what_is_popped_in_order_is_known_to_a_copy(pair: TablePair) -> None:
+    key = PopQueue("orders", "g", 0)
+    orders = pair.leader.broker.rooms.pops.orders
+    orders.give(key, [5, 6, 7], pair.clock.now_ms(), 60_000, "attempt")
+    orders.acknowledge(key, 6, pair.clock.now_ms())
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    copied = pair.copy.broker.rooms.pops.orders
+    assert copied.blocks(key, "other", pair.clock.now_ms())
+    assert not copied.blocks(key, "attempt", pair.clock.now_ms())
+    assert copied._batches[key] == orders._batches[key]
+
+
+def test_level_lists_are_known_to_a_copy(pair: TablePair) -> None:
+    pair.leader.close()
+    pair.clock.advance(SECOND)
+    pair.leader.levels = "1s 7s"
+    pair.leader.open()
+    pair.replicate()
+    assert [period.levels for period in pair.leader.history.periods] == ["1s 5s", "1s 7s"]
+    assert pair.copy.history.periods[:2] == pair.leader.history.periods
+
+
+def test_a_copy_has_the_identity_of_its_log(pair: TablePair) -> None:
+    make_topic(pair)
+    pair.replicate()
+    assert pair.copy.identity.text == pair.leader.identity.text
+    pair.copy.reopen()
+    pair.leader.reopen()
+    assert pair.copy.identity.text == pair.leader.identity.text
+    assert (pair.copy.root / "orbitmq.id").read_text().strip() == pair.leader.identity.text
+
+
+def test_a_file_that_names_another_store_is_written_anew(pair: TablePair, caplog: pytest.LogCaptureFixture) -> None:
+    make_topic(pair)
+    name = pair.leader.identity.text
+    pair.leader.close()
+    (pair.leader.root / "orbitmq.id").write_text("ab" * 16)
+    pair.leader.open()
+    assert pair.leader.identity.text == name
+    assert "the log has the last word" in caplog.text
+    pair.leader.reopen()
+    assert (pair.leader.root / "orbitmq.id").read_text().strip() == name
+
+
+def test_lost_files_of_tables_are_made_from_the_log(pair: TablePair) -> None:
+    make_topic(pair)
+    make_group(pair)
+    send(pair)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 1)
+    pair.leader.advance(SECOND)
+    before = pair.leader.tables()
+    pair.leader.close()
+    for path in (pair.leader.root / "config").iterdir():
+        if not path.name.startswith("orbitmq"):
+            path.unlink()
+    pair.leader.open()
+    assert pair.leader.tables() == before
+
+
+def test_a_file_that_was_edited_while_the_broker_stood_counts(pair: TablePair) -> None:
+    """The version grew, as where RocketMQ changed it: the difference is recorded."""
+    make_topic(pair)
+    make_topic(pair, "gone")
+    pair.leader.close()
+    path = pair.leader.root / "config" / "topics.json"
+    saved = json.loads(path.read_text())
+    saved["topicConfigTable"]["orders"]["perm"] = 4
+    del saved["topicConfigTable"]["gone"]
+    saved["topicConfigTable"]["new"] = {**saved["topicConfigTable"]["orders"], "topicName": "new"}
+    saved["dataVersion"]["counter"] += 1
+    path.write_text(json.dumps(saved))
+    pair.leader.open()
+    topics = pair.leader.broker.topics
+    assert topics.get("gone") is None
+    assert topics.get("new") is not None
+    assert topics.get("orders").perm == 4  # type: ignore[union-attr]
+    assert_equal(pair)
+
+
+def test_a_file_that_is_older_than_the_log_does_not_count(pair: TablePair) -> None:
+    make_topic(pair)
+    path = pair.leader.root / "config" / "topics.json"
+    old = path.read_text()
+    make_topic(pair, "later")
+    pair.leader.close()
+    path.write_text(old)
+    pair.leader.open()
+    assert pair.leader.broker.topics.get("later") is not None
+
+
+def test_tables_from_before_there_were_records_are_recorded_at_the_first_start(pair: TablePair) -> None:
+    pair.leader.close()
+    config = pair.leader.root / "config"
+    topics = json.loads((config / "topics.json").read_text())
+    topics["topicConfigTable"]["old"] = {"topicName": "old", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    (config / "topics.json").write_text(json.dumps(topics))
+    pair.leader.open()
+    pair.leader.turn()
+    pair.replicate()
+    assert pair.copy.broker.topics.get("old") is not None
+
+
+def test_the_last_words_are_said_again_before_their_file_goes(pair: TablePair) -> None:
+    leader = pair.leader
+    make_topic(pair, "first")
+    for _ in range(3):
+        send(pair, body=bytes(40_000))
+    needed = leader.records.lowest_needed()
+    boundary = leader.store.log.sequence.segments[1].base
+    assert needed is not None
+    assert needed < boundary
+    assert leader.records.bytes_below(boundary) > 0
+    assert leader.records.take_below(boundary, 100) == []
+    moved = leader.records.lowest_needed()
+    assert moved is not None
+    assert moved >= boundary
+    before = leader.tables()
+    leader.store.remove_paths(leader.store.drop_first_segments(1))
+    leader.kill()
+    for path in (leader.root / "config").iterdir():
+        path.unlink()
+    leader.open()
+    assert leader.tables() == before
+
+
+def test_a_start_reads_few_records_however_many_were_written(pair: TablePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_words, "TABLE_RECORDS_READ_MAX", 20)
+    make_topic(pair, "first")
+    for number in range(100):
+        make_topic(pair, "often", queues=1 + number % 7)
+    words = pair.leader.records._words
+    assert words.next_offset - words.first_offset() <= 22
+    before = pair.leader.tables()
+    pair.leader.crash()
+    assert pair.leader.tables() == before
+    assert_equal(pair)
+
+
+def test_a_record_that_cannot_be_written_is_written_later(pair: TablePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = pair.leader
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "write", full)
+        leader.broker.topics.ensure_retry("g", 1)
+        leader.turn()
+    leader.advance(10 * SECOND)
+    pair.replicate()
+    assert pair.copy.broker.topics.get("%RETRY%g") is not None
+
+
+def test_a_record_that_cannot_be_read_is_reported_and_the_others_count(
+    pair: TablePair, caplog: pytest.LogCaptureFixture
+) -> None:
+    for body in (
+        b"no json",
+        b'{"version": 2, "kind": "changed"}',
+        b'{"version": 1, "kind": "changed", "table": "topics", "put": {"t": 5}}',
+    ):
+        pair.leader.store.append(NewMessage(TABLES_TOPIC, 0, body, b""))
+    make_topic(pair)
+    assert_equal(pair)
+    assert pair.leader.records.unreadable_count == 3
+    assert "orders" in pair.copy.tables()["topics"]
+
+
+def test_a_table_that_is_not_known_here_is_kept_in_the_log(pair: TablePair) -> None:
+    body = msgspec.json.encode(Changed(1, "of-tomorrow", {"k": msgspec.Raw(b'{"a":1}')}))
+    pair.leader.store.append(NewMessage(TABLES_TOPIC, 0, body, b""))
+    pair.leader.turn()
+    assert pair.leader.records._recovered["of-tomorrow"].values == {"k": b'{"a":1}'}
+    pair.leader.records.take_below(pair.leader.store.log.end, 100)
+    pair.leader.turn()
+    pair.replicate()
+    assert pair.copy.records._recovered["of-tomorrow"].values == {"k": b'{"a":1}'}
+
+
+def test_a_copy_records_nothing(pair: TablePair) -> None:
+    pair.copy.broker.groups.get("of-the-copy")
+    pair.copy.advance(10 * SECOND)
+    assert pair.copy.store.log.end == 0
+    pair.copy.records.attach(pair.copy.store)
+    pair.copy.turn()
+    assert pair.copy.store.max_offset(TABLES_TOPIC, 0) > 0, "a new leader records what it has"
+
+
+def test_files_stay_until_what_was_said_again_is_confirmed(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SETTINGS, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    pair = TablePair(tmp_path, settings)
+    make_topic(pair, "first")
+    needed, end = pair.leader.records.lowest_needed(), pair.leader.store.log.end
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pair.leader.store._flushing, "start", lambda: None)
+        pair.leader.records.take_below(end, 100)
+        assert pair.leader.store.log.end > end
+        assert pair.leader.records.lowest_needed() == needed
+    pair.leader.store.sync()
+    moved = pair.leader.records.lowest_needed()
+    assert moved is not None
+    assert moved >= end
+    pair.close()
+
+
+def test_entries_beyond_one_turn_are_said_again_in_the_next_ones(
+    pair: TablePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_records, "TABLE_KEYS_PER_TURN_MAX", 3)
+    for number in range(10):
+        make_topic(pair, f"t{number}")
+    leader, end = pair.leader, pair.leader.store.log.end
+    leader.records.take_below(end, 1_000)
+    needed = leader.records.lowest_needed()
+    assert needed is not None
+    assert needed < end
+    for _ in range(4):
+        leader.advance(20)
+    needed = leader.records.lowest_needed()
+    assert needed is not None
+    assert needed >= end
+    assert_equal(pair)
+
+
+def test_what_was_not_recorded_is_taken_back_by_who_does_not_lead_any_more(pair: TablePair) -> None:
+    make_group(pair)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 1)
+    pair.leader.advance(SECOND)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 2)
+    pair.leader.broker.offsets.commit("h", "orders", 0, 2)
+    pair.leader.turn()
+    pair.leader.records.detach()
+    offsets = pair.leader.broker.offsets
+    assert (offsets.query("g", "orders", 0), offsets.query("h", "orders", 0)) == (1, None)
+    pair.leader.records.attach(pair.leader.store)
+    assert_equal(pair)
+
+
+def test_what_was_cut_off_before_it_was_confirmed_does_not_count(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SETTINGS, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    pair = TablePair(tmp_path, settings)
+    make_group(pair, retryMaxTimes=3)
+    groups, end = pair.leader.broker.groups, pair.leader.store.log.end
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pair.leader.store._flushing, "start", lambda: None)
+        groups.put(msgspec.structs.replace(groups.known("g"), retry_max_times=9))  # type: ignore[type-var]
+        groups.get("h")
+        pair.leader.turn()
+        assert pair.leader.store.log.end > end
+        pair.leader.records.take_back(end)
+    group = groups.known("g")
+    assert group is not None
+    assert group.retry_max_times == 3
+    assert groups.known("h") is None
+    pair.leader.kill()
+    pair.copy.close()
+
+
+def test_a_copy_that_leads_without_copies_says_that_its_offsets_are_in_a_file(pair: TablePair) -> None:
+    send(pair)
+    send(pair)
+    pair.leader.broker.offsets.commit("g", "orders", 0, 1)
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    copy = pair.copy
+    copy.records.attach(copy.store)
+    copy.broker.offsets.commit("g", "orders", 0, 2)
+    copy.advance(SECOND)
+    copy.reopen()
+    assert copy.broker.offsets.query("g", "orders", 0) == 2
