@@ -96,7 +96,7 @@ class ReplyProcessor(Room):
         open_ends.begin()
 
         def stored(status: PutStatus) -> None:
-            open_ends.end(None if status is PutStatus.PUT_OK else f"the reply was not stored safely: {status.name}")
+            open_ends.end(None if status.satisfies_flush else f"the reply was not stored safely: {status.name}")
 
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
 

@@ -160,7 +160,7 @@ class SendBackRequests(Room):
         answer = response(command, ResponseCode.SUCCESS)
 
         def stored(status: PutStatus) -> None:
-            if status is not PutStatus.PUT_OK:
+            if not status.satisfies_flush:
                 answer.code, answer.remark = (
                     ResponseCode.SYSTEM_ERROR,
                     f"storing the message again failed: {status.name}",

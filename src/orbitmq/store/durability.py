@@ -34,6 +34,11 @@ class PutStatus(enum.Enum):
         """Whether the message is stored and will be delivered, perhaps on fewer disks than was asked for."""
         return self not in (PutStatus.UNKNOWN, PutStatus.SERVICE_NOT_AVAILABLE)
 
+    @property
+    def satisfies_flush(self) -> bool:
+        """Whether this broker has the record as safely as its flush mode says, whatever its copies have."""
+        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+
 
 _RANKS = {status: rank for rank, status in enumerate(PutStatus)}
 

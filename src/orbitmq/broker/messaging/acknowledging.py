@@ -169,7 +169,7 @@ class SettlingCalls:
         named = topic, group, request.receipt_handle
 
         def told(status: PutStatus) -> None:
-            if status.is_kept:
+            if status.satisfies_flush:
                 self._forwarded[named] = None
                 if len(self._forwarded) > FORWARDED_KEPT_MAX:
                     del self._forwarded[next(iter(self._forwarded))]

@@ -42,7 +42,7 @@ class Forwarding:
         wish = GivenBack(message.queue.group, physical_offset, AT_ONCE, origin_topic=topic)
 
         def stored(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
+            if status.satisfies_flush:
                 self._settle(message)
             told(status)
 

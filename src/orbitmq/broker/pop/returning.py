@@ -167,7 +167,7 @@ class PopReturns:
 
     def _stored(self, key: PopQueue, offset: int, popped_ms: int, status: PutStatus) -> None:
         self._figures.count_returned(key, status.value)
-        if status.is_kept and status is not PutStatus.FLUSH_DISK_TIMEOUT:
+        if status.satisfies_flush:
             self.returned_count += 1
             self._settle(key, offset, popped_ms)
         else:

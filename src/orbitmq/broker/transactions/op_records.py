@@ -70,7 +70,7 @@ class OpRecords:
         def written(status: PutStatus) -> None:
             self._is_writing = False
             if unnamed:
-                self._arm(0 if status is PutStatus.PUT_OK else RETRY_MS)
+                self._arm(0 if status.satisfies_flush else RETRY_MS)
 
         store.wait_durable(end_offset, True, written)
 

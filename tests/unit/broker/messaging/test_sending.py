@@ -37,6 +37,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import decode_handle
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.store.durability import PutStatus
 
 QUEUES = 8
 NOW_S = NOW_MS // 1_000
@@ -294,3 +295,20 @@ def test_a_group_moves_only_to_a_new_queue() -> None:
         assert queues[0] == 0
         for count, (before, after) in enumerate(pairwise(queues), 1):
             assert after in (before, count)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (PutStatus.FLUSH_DISK_TIMEOUT, Code.MASTER_PERSISTENCE_TIMEOUT),
+        (PutStatus.FLUSH_SLAVE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT),
+        (PutStatus.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
+        (PutStatus.UNKNOWN, Code.INTERNAL_SERVER_ERROR),
+    ],
+)
+def test_a_message_on_fewer_disks_than_was_asked_for_has_its_own_code(
+    world: World, status: PutStatus, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(world.rig.store), "wait_durable", lambda self, end, wait, done: done(status))
+    answer = world.send(message())
+    assert (answer.status.code, answer.entries[0].status.code, answer.entries[0].message_id) == (code, code, "")
