@@ -171,8 +171,10 @@ class ClientRegistry:
         """Raises `Refusal` beyond a bound."""
         self._enter(group, who, consumer=False)
         _touch(self._producers.setdefault(group, {}), who)
-        self._forget_requester(who.session)
         known = self._requesters.get(who.client_id)
+        if known is not None and known.session is who.session and known.user == who.user:
+            return  # as before
+        self._forget_requester(who.session)
         if known is None or known.user == who.user:
             self._requesters[who.client_id] = who
             self._requester_ids[who.session] = who.client_id

@@ -41,7 +41,8 @@ SILENT: Final = "silent clients of gRPC"
 class Session:
     """One client. A `ClientSession` of the registry.
 
-    settings: what the client said last, as it came. consumer: the group that it is a consumer of; None for a producer.
+    settings: what the client said last, as it came. topics: what a producer has said that it sends to.
+    consumer: the group that it is a consumer of; None for a producer.
     told_group: the configuration of the group in the settings that it was sent last.
     stream: its `Telemetry` call; None while it has none.
     """
@@ -58,6 +59,7 @@ class Session:
         "settings_bytes",
         "stream",
         "told_group",
+        "topics",
         "user",
         "version",
     )
@@ -71,6 +73,7 @@ class Session:
         self.address: tuple[str, int] = call.address
         self.settings = Settings()
         self.settings_bytes = 0
+        self.topics: tuple[str, ...] = ()
         self.consumer: ConsumerData | None = None
         self.told_group: SubscriptionGroupConfig | None = None
         self.stream: OpenCall | None = None
@@ -160,6 +163,7 @@ class Sessions:
             )
         self._settings_bytes = total
         session.settings, session.settings_bytes = settings, size
+        session.topics = tuple(dict.fromkeys(topic.name for topic in settings.publishing.topics))
 
     def seen(self, session: Session, call: OpenCall) -> HeartbeatSender:
         """The client has said that it is there; how the registry is told."""
@@ -167,7 +171,9 @@ class Sessions:
         session.seen_ns = self._clock.monotonic_ns()
         key = session.user, session.client_id
         self._sessions[key] = self._sessions.pop(key)
-        self._arm()
+        self._deadlines.arm(
+            SILENT, session.seen_ns + self._expiry_ms * NS_PER_MS
+        )  # an earlier one stays, and looks again
         return HeartbeatSender(
             session,
             session.client_id,

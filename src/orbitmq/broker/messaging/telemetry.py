@@ -61,6 +61,9 @@ CONSUMERS: Final = {
 }
 """Types of clients with a subscription that are served here, and how tools see them."""
 
+ALIVE: Final = HeartbeatResponse(status=OK).SerializeToString()
+"""The answer to a heartbeat."""
+
 
 class TelemetryCalls:
     def __init__(self, core: BrokerCore, sessions: Sessions, settings: MessagingSettings) -> None:
@@ -129,7 +132,7 @@ class TelemetryCalls:
         topics, consumer = self._named(settings)
         is_new = self._sessions.of(call) is None
         session = self._sessions.begin(call)
-        left_topics, left_group = _topics(session).difference(topics), session.group
+        left_topics, left_group = set(session.topics).difference(topics), session.group
         try:
             self._sessions.keep_settings(session, settings)
             session.consumer, session.stream = consumer, call
@@ -195,10 +198,10 @@ class TelemetryCalls:
         session = self._known(call)
         _check_group(session, request.group)
         who = self._sessions.seen(session, call)
-        self._register(session, _topics(session), who, is_repeat=True)
+        self._register(session, session.topics, who, is_repeat=True)
         if session.consumer is not None and self._groups.known(session.group) is not session.told_group:
             self._send_settings(session)
-        call.answer(HeartbeatResponse(status=OK).SerializeToString())
+        call.answer(ALIVE)
         call.end()
 
     def terminate(self, call: OpenCall, request: NotifyClientTerminationRequest) -> None:
@@ -216,11 +219,6 @@ class TelemetryCalls:
                 "this client has sent no settings here, or was silent for too long: settings come over Telemetry",
             )
         return session
-
-
-def _topics(session: Session) -> set[str]:
-    """What a producer has said that it sends to."""
-    return {topic.name for topic in session.settings.publishing.topics}
 
 
 def _check_group(session: Session, named: Resource) -> None:
