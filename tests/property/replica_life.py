@@ -31,6 +31,9 @@ from orbitmq.replication.epoch_marks import EpochMarks, decode_marks, encode_mar
 FILE_BYTES: Final = 256
 MS: Final = 1_000_000
 TIMEOUT_MS: Final = 600
+FINISH_TURNS_MAX = 2_000
+"""A long life leaves slaves far behind; each turn takes them a window further."""
+
 SETTINGS: Final = LinkSettings(
     batch_bytes=48,
     body_bytes_max=90,
@@ -242,7 +245,8 @@ class Life:
             slave.log.synced = slave.log.end
         if slave.log.end == slave.log.start:
             slave.log, slave.is_seeding = Log(), not self.from_oldest
-        slave.epochs = decode_marks(encode_marks(self.epochs))  # what a slave has of the log comes with its epochs
+        if not self._is_left_to_link(slave.log.end):  # it may have another log, and then these are not its epochs
+            slave.epochs = decode_marks(encode_marks(self.epochs))  # what a slave has of the log comes with its epochs
         slave.pipe = pipe = Pipe()
         slave.link.connected(slave.log.end, self.now_ns)
         for other in self.served:
@@ -260,13 +264,17 @@ class Life:
         end = slave.log.whole_end()
         if end == slave.log.start:
             return True
-        if not self.has_names and (end > self.log.end or end not in self.log.starts_of_records()):
+        if self._is_left_to_link(end):
             return True
         shared = self.epochs.shared(self.log.end, slave.epochs, end)
         if shared.is_known and shared.end >= end >= self.log.start:
             return True
         self._empty(slave)
         return False
+
+    def _is_left_to_link(self, end: int) -> bool:
+        """A slave without a name that has to be refused for where it ends."""
+        return not self.has_names and (end > self.log.end or end not in [*self.log.starts_of_records(), self.log.end])
 
     def _empty(self, slave: Slave) -> None:
         """As an operator does it whose slave was refused: it will be copied anew."""
@@ -517,8 +525,10 @@ class Life:
 
     def finish(self) -> None:
         """Everything runs, and nothing breaks any more: every copy becomes level and counts, and a message is copied."""
-        for turn in range(90):
-            if turn % 30 == 0 and self.copies.refusal is None:
+        for turn in range(FINISH_TURNS_MAX):
+            if turn >= 90 and all(slave.log.end == self.log.end for slave in self.slaves):
+                break
+            if turn in (0, 30, 60) and self.copies.refusal is None:
                 self.do_send(50)
             self.do_sync(0)
             self.do_wait(37)

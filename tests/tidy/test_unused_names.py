@@ -32,10 +32,7 @@ ALLOWED = {
     "streamWriter": "Spark calls it",
     **dict.fromkeys(
         (
-            "hold_for_copies",
-            "copies_have",
-            "let_pass",
-            "give_up_waiting",
+            "CopiesGate",
             "append_raw",
             "raw_end",
             "begin_raw",
