@@ -25,6 +25,7 @@ from tests.worlds.grpc_consumers import GrpcConsumer, received
 
 from orbitmq.broker.messaging.front import MessagingFront
 from orbitmq.broker.messaging.held_messages import HeldMessages
+from orbitmq.broker.messaging.receiving import ReceiveCalls
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import PopOrders
@@ -480,7 +481,7 @@ def test_all_accounts_agree_whatever_happens() -> None:
 
 
 def test_a_lost_message_of_a_gone_caller_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitmq.broker.messaging.receiving.release", lambda settling, messages, *, suspended: 0)
+    monkeypatch.setattr(ReceiveCalls, "_give_back", lambda self, receive: receive.left.clear())
     assert any(problems(range(200)))
 
 

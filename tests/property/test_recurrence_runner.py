@@ -388,7 +388,7 @@ def twice_torn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_judge_finds_changes_that_a_full_disk_took(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Step] = [("wait", 3), ("full", 1), ("wait", 5), ("full", 2), ("wait", 5)]
     live(steps, EVERY_MINUTE)
-    monkeypatch.setattr(RecurrenceBook, "take_back", lambda self, physical_offset, next_offset: [])
+    monkeypatch.setattr(RecurrenceBook, "take_back", lambda self, physical_offset: [])
     with pytest.raises(AssertionError, match=r"lost|counted wrongly"):
         live(steps, EVERY_MINUTE)
 

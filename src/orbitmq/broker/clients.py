@@ -175,6 +175,7 @@ class ClientRegistry:
         if known is not None and known.session is who.session and known.user == who.user:
             return  # as before
         self._forget_requester(who.session)
+        known = self._requesters.get(who.client_id)
         if known is None or known.user == who.user:
             self._requesters[who.client_id] = who
             self._requester_ids[who.session] = who.client_id
