@@ -103,7 +103,7 @@ class LivingRig(WithFront, TransactionRig):
             memory_bytes=1 << 30,
         )
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
-        rewriting = Rewriting(self.clock, derived.owners(), derived.small_owners())
+        rewriting = Rewriting(self.clock, derived.owners())
         Appenders(self.store, self.clock, [*self.broker.rooms.appenders, rewriting]).attach()
         self.open_front()
         self.housekeeping = Housekeeping(self.store, self.root, self.files, self.clock, rewriter=rewriting)

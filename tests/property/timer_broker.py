@@ -160,7 +160,7 @@ class TimerBroker:
             worker=self.worker,
         )
         history.keep()
-        self.rewriting = Rewriting(clock, self.derived.owners(), self.derived.small_owners())
+        self.rewriting = Rewriting(clock, self.derived.owners())
         self.housekeeping: Housekeeping | None = None
         if shape.cleans:
             self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)

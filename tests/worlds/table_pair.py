@@ -53,7 +53,7 @@ class TableBroker:
         self.clock = clock
         self.leads = leads
         self.store_settings = settings
-        self.gathers = True
+        self.is_followed = True
         self.files: Files = EmbeddedFiles(clock)
         self.nonce = 0
         self.open()
@@ -94,7 +94,7 @@ class TableBroker:
         self.broker: Broker = make_broker(BrokerSettings(), self.store, clock, facilities, derived)
         self.derived = derived
         if self.leads:
-            self.records.gather(self.gathers)
+            self.records.copy_follows(self.is_followed)
             self.records.attach(self.store)
             self.turn()
 

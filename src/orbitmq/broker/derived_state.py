@@ -46,13 +46,9 @@ class DerivedState(msgspec.Struct, kw_only=True):
         return [part for part in parts if part is not None]
 
     def owners(self) -> list[PendingOwner]:
-        """Whose pending messages have to be written anew before retention takes their files."""
-        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions)
+        """Whose pending records have to be written anew before retention takes their files."""
+        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions, self.tables)
         return [part for part in parts if part is not None]
-
-    def small_owners(self) -> list[PendingOwner]:
-        """The same of what is no message and takes little room."""
-        return [] if self.tables is None else [self.tables]
 
     def due_work(self) -> list[DueWork]:
         """Everything that delivers, or asks, at a time of the wall clock."""

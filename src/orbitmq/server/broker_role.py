@@ -134,7 +134,7 @@ class BrokerRole:
         process = self._process
         settings, files, clock = process.settings, self._reserve.files, process.clock
         own, root = settings.broker, settings.data
-        self.rewriting = Rewriting(clock, self.derived.owners(), self.derived.small_owners())
+        self.rewriting = Rewriting(clock, self.derived.owners())
         self.housekeeping = Housekeeping(
             self.store,
             root,

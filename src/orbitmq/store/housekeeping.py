@@ -56,10 +56,6 @@ class Rewriter(Protocol):
         """About how many bytes of pending records lie below a log position."""
         ...
 
-    def needs_room(self) -> bool:
-        """Whether messages are pending, which sends leave a reserve of free space to."""
-        ...
-
     def rewrite_below(self, position: int, ended: Callable[[bool], None]) -> None:
         """Put the pending records below `position` again, a few in each turn; `ended` is told whether none is left there."""
         ...
@@ -159,10 +155,10 @@ class Housekeeping:
         lowest = None if self._rewriter is None else self._rewriter.lowest_pending()
         if self._rewriter is None or lowest is None:
             return None
-        free, needs_room = self.disk_free_bytes, self._rewriter.needs_room()
-        if needs_room and free is not None and free < reserve_bytes(self._store.settings) + DISK_LOOK_SOON_FREE_BYTES:
+        free = self.disk_free_bytes
+        if free is not None and free < reserve_bytes(self._store.settings) + DISK_LOOK_SOON_FREE_BYTES:
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
-        return WaitingRecords(lowest, self._rewriter.bytes_below, needs_room)
+        return WaitingRecords(lowest, self._rewriter.bytes_below)
 
     def _carry_out(self, decision: Retention) -> None:
         self.overdue_below = decision.overdue_below

@@ -42,8 +42,6 @@ class WaitingRecords(NamedTuple):
     """Log position of the oldest."""
     bytes_below: Callable[[int], int]
     """About how many bytes they take below a log position."""
-    needs_room: bool = True
-    """Whether sends leave a reserve of free space to them; not for the few that tables take."""
 
 
 class DiskLevel(Enum):
@@ -189,7 +187,7 @@ def _refusal(level: DiskLevel, stuck: bool, disks: Sequence[DiskUsage]) -> str |
 def _reserved(pending: WaitingRecords | None, settings: StoreSettings, disks: Sequence[DiskUsage]) -> str | None:
     free = _free_bytes(disks)
     reserve = reserve_bytes(settings)
-    if pending is None or not pending.needs_room or free is None or free >= reserve:
+    if pending is None or free is None or free >= reserve:
         return None
     return f"{free >> 20} MiB of the disk are free, and {reserve >> 20} MiB are kept for messages that are still to be delivered"
 

@@ -71,14 +71,12 @@ class PendingOwner(Protocol):
 class Rewriting:
     """Moves the pending records of all owners out of the way of retention."""
 
-    def __init__(self, clock: Clock, owners: Sequence[PendingOwner], small: Sequence[PendingOwner] = ()) -> None:
-        """`owners` of messages, and `small` ones, whose records take so little that no room is kept for them."""
+    def __init__(self, clock: Clock, owners: Sequence[PendingOwner]) -> None:
         self._store: MessageStore | None = None
         self._attachment = 0
         """How many times it was attached: what is read under an earlier one is not put again."""
         self._clock = clock
-        self._message_owners = list(owners)
-        self._owners = [*owners, *small]
+        self._owners = list(owners)
         self._below: int | None = None
         self._ended: Callable[[bool], None] | None = None
         self._moving = False
@@ -121,9 +119,6 @@ class Rewriting:
 
     def bytes_below(self, position: int) -> int:
         return sum(owner.bytes_below(position) for owner in self._owners)
-
-    def needs_room(self) -> bool:
-        return any(owner.lowest_needed() is not None for owner in self._message_owners)
 
     def rewrite_below(self, position: int, ended: Callable[[bool], None]) -> None:
         if self.is_busy:

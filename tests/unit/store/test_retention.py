@@ -229,8 +229,6 @@ def test_sends_leave_the_reserve_alone_while_anything_is_pending() -> None:
             else ""
         )
         assert not decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[EMPTY, small]).refuse_sends
-        tables = waiting((5, 10))._replace(needs_room=False)
-        assert not decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[EMPTY, small], pending=tables).refuse_sends
 
 
 def test_local_hour() -> None:

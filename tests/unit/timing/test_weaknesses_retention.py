@@ -495,14 +495,3 @@ async def test_t04_in_a_whole_broker_days_pass_and_files_go(crash: bool) -> None
         assert message.store_timestamp >= int((start + timedelta(hours=2)).timestamp() * 1000)
         await broker.advance(timedelta(days=3))
         assert len(await broker.messages("orders")) == 1
-
-
-def test_room_is_kept_for_messages_and_not_for_the_few_records_of_tables(kept: Kept) -> None:
-    little = kept.little
-    little.send(level=3)
-    few = Rewriting(little.clock, [little.timers], [little.release])
-    assert few.lowest_pending() == 0
-    assert not few.needs_room()
-    assert kept.rewriting.needs_room()
-    little.send(after_ms=HOUR_MS)
-    assert few.needs_room()

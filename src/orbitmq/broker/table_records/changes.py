@@ -70,7 +70,7 @@ class RecordedTable(Protocol):
     record_name: ClassVar[str]
     """Under which its records name it; never changed."""
     is_gathered: ClassVar[bool]
-    """It changes all the time: recorded once a second, and only where a copy follows."""
+    """It changes all the time: recorded once a second."""
     version: DataVersion
     changes: KeyChanges
 

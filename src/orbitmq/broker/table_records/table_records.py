@@ -1,8 +1,9 @@
 """The tables of a broker in its log: a copy that has the bytes of the log has the tables.
 
-Whoever leads records what changes: `end_turn` appends what is to be known at once, so that a record is in the same write as the messages
-of its turn; tables that change all the time are gathered, and recorded once a second while a copy follows (`gather`). Everybody learns
-what holds from `apply`. The files of the tables are caches, for a quick look and for RocketMQ.
+Whoever leads records what changes while a copy follows (`copy_follows`), beginning with everything that the tables hold: `end_turn`
+appends what is to be known at once, so that a record is in the same write as the messages of its turn; tables that change all the time
+are gathered, and recorded once a second. Everybody learns what holds from `apply`. The files of the tables are caches then, for a quick
+look and for RocketMQ. Without a copy they are all there is, and no table keeps a file of the log.
 
 At a start the files are loaded, and compared with the log (`bind`): where this program wrote last, the log has the last word, and a file
 that is newer than it was saved just before a crash, or edited by somebody; where RocketMQ wrote last, the files have it. What the log
@@ -114,7 +115,10 @@ class TableRecords:
         """Tables with changes that are recorded within a second."""
         self._gather_due_ns: int | None = None
         """When these are recorded."""
-        self._gathers = False
+        self._to_drop: dict[str, None] = {}
+        """Tables of which the log is to say that it knows them no more."""
+        self._is_followed = False
+        """Whether a copy is to find the tables in the log."""
         self._own: dict[int, tuple[str, list[str], list[str]]] = {}
         """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
         self._waiting: list[OnRecorded] = []
@@ -242,7 +246,7 @@ class TableRecords:
         name = table.record_name
         self._tables[name] = table
         found = self._recovered.pop(name, None)
-        if table.is_gathered and found is None:
+        if found is None and not self._is_followed:
             return
         table.changes.begin(_nobody if table is self.identity else partial(self._noted, table))
         unrecorded: list[str] = []
@@ -287,9 +291,9 @@ class TableRecords:
         self._store = store
         store.deadlines.define(WAKEUP, self._wake)
         for name, table in self._tables.items():
-            if table.is_gathered and not self._gathers and (table.changes.is_on or self._words.has(name)):
+            if not self._is_followed and (table.changes.is_on or self._words.has(name)):
                 self._drop(name, table)
-        if self._at_once or self._gathered:
+        if self._at_once or self._gathered or self._to_drop:
             self._gather_due_ns = None if not self._gathered else self._clock.monotonic_ns()
             self._wake_within(0)
 
@@ -332,17 +336,18 @@ class TableRecords:
         if values:
             table.take(values, None)
 
-    def gather(self, wanted: bool) -> None:
-        """Whether tables that change all the time are recorded: from now on, with everything they hold, or not any more. Without a copy
-        nobody would read it. To be said before `attach` where that is known."""
-        if wanted is self._gathers:
+    def copy_follows(self, is_followed: bool) -> None:
+        """Whether the tables are recorded: from now on, with everything that they hold, or not any more. Without a copy nobody would read
+        it. To be said before `attach` where that is known."""
+        if is_followed is self._is_followed:
             return
-        self._gathers = wanted
+        self._is_followed = is_followed
         for name, table in self._tables.items():
-            if not table.is_gathered or table.changes.is_on is wanted:
+            if table.changes.is_on is is_followed:
                 continue
-            if wanted:
-                table.changes.begin(partial(self._noted, table))
+            if is_followed:
+                self._to_drop.pop(name, None)
+                table.changes.begin(_nobody if table is self.identity else partial(self._noted, table))
                 for key in table.recorded_keys():
                     table.changes.note(key)
             elif self._store is not None:
@@ -352,29 +357,30 @@ class TableRecords:
         table.changes.end()
         self._at_once.pop(name, None)
         self._gathered.pop(name, None)
-        try:
-            self._append(encode_dropped(name), b"", name, [], [])
-        except (StoreUnwritableError, RecordError) as error:
-            logger.warning("that table %s is not recorded any more could not be recorded: %s", name, error)
+        self._to_drop[name] = None
+        self._wake_within(0)
 
     # --- recording --------------------------------------------------------------------------------------------------
 
     def when_recorded(self, on_done: OnRecorded) -> None:
         """Tell when everything that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not. Perhaps at
         once."""
-        if self._store is None or not (self._at_once or self._own):
+        if self._store is None or not self._is_followed or not (self._at_once or self._own):
             on_done(None)
         else:
             self._waiting.append(on_done)
 
     def end_turn(self) -> None:
         """Append what is to be known at once. Before the log of the turn is written."""
-        if not (self._at_once or self._waiting):
+        if not (self._at_once or self._to_drop or self._waiting):
             return
         if self._store is None:
             self._tell(None)
             return
         try:
+            for name in list(self._to_drop):
+                self._append(encode_dropped(name), b"", name, [], [])
+                del self._to_drop[name]
             self._record(self._at_once)
             self._tidy()
         except (StoreUnwritableError, RecordError) as error:
@@ -486,6 +492,8 @@ class TableRecords:
         name, put, deleted = self._own.pop(physical_offset, ("", [], []))
         table = self._tables.get(name)
         if table is not None:
+            if not (put or deleted):
+                self._to_drop[name] = None
             for key in (*put, *deleted):
                 table.changes.note(key, at_once=True)
             self._wake_within(TABLE_RETRY_NS)

@@ -241,17 +241,41 @@ def test_dropped_offsets_are_recorded_in_their_turn(pair: TablePair) -> None:
     assert pair.copy.broker.offsets.query("g", "orders", 0) is None
 
 
-def test_without_a_copy_offsets_are_not_recorded(pair: TablePair) -> None:
-    pair.leader.records.gather(False)
-    make_topic(pair)
+def test_without_a_copy_nothing_is_recorded(pair: TablePair) -> None:
+    pair.leader.records.copy_follows(False)
+    pair.leader.turn()
     before = record_count(pair)
+    make_topic(pair)
+    make_group(pair)
     pair.leader.broker.offsets.commit("g", "orders", 0, 5)
     pair.leader.advance(10 * SECOND)
     assert record_count(pair) == before
-    pair.leader.records.gather(True)
+    assert pair.leader.records.lowest_needed() is None
+    pair.leader.records.copy_follows(True)
     pair.leader.advance(SECOND)
-    pair.replicate()
+    assert pair.leader.records.lowest_needed() is not None
+    assert_equal(pair)
     assert pair.copy.broker.offsets.query("g", "orders", 0) == 5, "everything that was there is recorded first"
+
+
+def test_without_a_copy_tables_keep_no_file_of_the_log(pair: TablePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk is full they could not be recorded anew, and what keeps files would keep it full."""
+    leader = pair.leader
+    make_topic(pair)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "write", full)
+        leader.records.copy_follows(False)
+        leader.turn()
+        make_topic(pair, "others")
+    leader.advance(10 * SECOND)
+    assert leader.records.lowest_needed() is None
+    leader.crash()
+    assert leader.broker.topics.get("orders") is not None
+    assert leader.broker.topics.get("others") is not None
 
 
 def test_offsets_in_the_file_count_where_none_are_recorded_any_more(pair: TablePair) -> None:
@@ -260,7 +284,7 @@ def test_offsets_in_the_file_count_where_none_are_recorded_any_more(pair: TableP
     send(pair)
     leader.broker.offsets.commit("g", "orders", 0, 1)
     leader.advance(SECOND)
-    leader.gathers = False
+    leader.is_followed = False
     leader.reopen()
     assert leader.broker.offsets.query("g", "orders", 0) == 1
     leader.broker.offsets.commit("g", "orders", 0, 2)
@@ -506,6 +530,7 @@ def test_a_copy_records_nothing(pair: TablePair) -> None:
     pair.copy.broker.groups.get("of-the-copy")
     pair.copy.advance(10 * SECOND)
     assert pair.copy.store.log.end == 0
+    pair.copy.records.copy_follows(True)
     pair.copy.records.attach(pair.copy.store)
     pair.copy.turn()
     assert pair.copy.store.max_offset(TABLES_TOPIC, 0) > 0, "a new leader records what it has"
