@@ -32,13 +32,10 @@ ALLOWED = {
     "streamWriter": "Spark calls it",
     **dict.fromkeys(
         (
-            "CopiesGate",
-            "append_raw",
             "raw_end",
-            "begin_raw",
             "truncate",
         ),
-        "what replication tells and asks a store (decision 0105); nothing serves copies yet",
+        "what replication tells and asks a store (decision 0105); nothing cuts a log yet",
     ),
     "session_token": "a header field of calls; nobody here gives temporary credentials",
 }

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final
 
 from orbitmq.access.gate import Denied, LedTo
+from orbitmq.broker.copied_log import MASTERS_ONLY
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
@@ -38,6 +39,7 @@ from orbitmq.protocol.remoting.requests import REQUESTS, NamedBy, RequestServer,
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 
 logger = logging.getLogger("orbitmq.broker")
 
@@ -95,6 +97,8 @@ class Broker:
             try:
                 if self._gate is not None:
                     self._gate.admit(request, peer, self._led_to.get(request.code))
+                if request.code in MASTERS_ONLY and self.store.is_copy:
+                    raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED)
                 answer = handler(request, peer)
             except Denied as denied:
                 return self._denied(request, peer, denied)

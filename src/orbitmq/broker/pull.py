@@ -29,6 +29,7 @@ from orbitmq.broker.topics import READ
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX
 from orbitmq.protocol.names import is_system_group
+from orbitmq.protocol.records import PHYSICAL_OFFSET_AT
 from orbitmq.protocol.remoting.bodies import ConsumeType
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_RESPONSE, Command
@@ -45,6 +46,11 @@ COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC = "1", "2", "3"
 """Values of the response field `forbiddenType`; those of subscriptions are in `choosing.subscriptions`."""
+
+MASTER = "0"
+"""Id of the broker to pull from next."""
+
+NOT_READ = "this broker is a slave that serves no pulls (slaveReadEnable=false): pull from the master"
 
 HELD = "held pulls"
 """Name of the wake-up that ends pulls which were held long enough."""
@@ -91,6 +97,7 @@ class PullProcessor(Room):
         self._store = store
         self._clock = core.clock
         self._statistics = core.statistics
+        self._core = core
         self._deadlines = core.deadlines
         # Bounds of one answer, whatever the client asks for; one message is always given.
         self._count_max = store.settings.max_transfer_count_on_message_in_memory
@@ -141,6 +148,10 @@ class PullProcessor(Room):
             )
         pull = self._check(command, peer)
         sys_flag = command.int32("sysFlag")
+        if self._store.is_copy:
+            if not self._settings.slave_read_enable:
+                return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
+            sys_flag &= ~COMMIT_OFFSET
         offsets = self._offsets
         target = offsets.take_reset(pull.group, pull.topic, pull.queue_id)
         if target is None:
@@ -267,7 +278,17 @@ class PullProcessor(Room):
         self._statistics.pulled(
             pull.topic, pull.group, result.count, result.bytes_total, self._clock.monotonic_ns(), cold=cold
         )
-        pull.peer.send_parts(_answer_of(pull, result), result.records)
+        suggested = self._suggested(pull, result) if self._settings.slave_read_enable else MASTER
+        pull.peer.send_parts(_answer_of(pull, result, suggested), result.records)
+
+    def _suggested(self, pull: Pull, result: GetResult) -> str:
+        """Which broker of the group to pull from next: another one where what is unread is more than lies in memory here."""
+        group = self._groups.get(pull.group)
+        if group is None:
+            return MASTER
+        first = int.from_bytes(result.records[0][PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
+        is_old = self._store.log.written_end - first > self._core.young_bytes
+        return str(group.which_broker_when_consume_slowly if is_old else group.broker_id)
 
     def _answer_missed(self, pull: Pull, result: GetResult) -> Command:
         self._statistics.count_missed()
@@ -355,7 +376,15 @@ def _code(status: GetStatus, offset: int) -> ResponseCode:
     return code
 
 
-def _answer(pull: Pull, code: ResponseCode, remark: str, next_offset: int, min_offset: int, max_offset: int) -> Command:
+def _answer(
+    pull: Pull,
+    code: ResponseCode,
+    remark: str,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    suggested: str = MASTER,
+) -> Command:
     return Command(
         code,
         pull.opaque,
@@ -364,7 +393,7 @@ def _answer(pull: Pull, code: ResponseCode, remark: str, next_offset: int, min_o
         OUR_VERSION,
         remark,
         {
-            "suggestWhichBrokerId": "0",
+            "suggestWhichBrokerId": suggested,
             "groupSysFlag": str(pull.group_sys_flag),
             "nextBeginOffset": str(next_offset),
             "maxOffset": str(max_offset),
@@ -375,9 +404,9 @@ def _answer(pull: Pull, code: ResponseCode, remark: str, next_offset: int, min_o
     )
 
 
-def _answer_of(pull: Pull, result: GetResult) -> Command:
+def _answer_of(pull: Pull, result: GetResult, suggested: str = MASTER) -> Command:
     code = _code(result.status, pull.offset)
-    return _answer(pull, code, result.status.name, result.next_offset, result.min_offset, result.max_offset)
+    return _answer(pull, code, result.status.name, result.next_offset, result.min_offset, result.max_offset, suggested)
 
 
 def _problem(pull: Pull, code: ResponseCode, remark: str) -> Command:

@@ -27,7 +27,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Cluster the broker registers with; also the name of a system topic."""
 
     broker_id: int = 0
-    """0 is the master; other numbers are slaves and refused until replication exists."""
+    """0 is the master; other numbers are slaves."""
 
     broker_ip1: str = ""
     """Address given to clients; empty means the bound address, else the first one that is not loopback."""
@@ -46,6 +46,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     trace_on: bool = True
     """Written into every message as TRACE_ON: whether clients should trace it."""
+
+    slave_read_enable: bool = False
+    """A slave serves pulls; a master sends consumers there that are far behind."""
 
     # --- topics and groups ---
     broker_permission: int = 6

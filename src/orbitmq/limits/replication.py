@@ -69,3 +69,10 @@ agrees only before that, it is made anew."""
 
 EPOCH_TEXT_BYTES_MAX: Final = 64 * 1024
 """A text of epochs: a thousand lines of two numbers. A longer one is none."""
+
+# --- the port ------------------------------------------------------------------------------------------------------
+SLAVE_CONNECTIONS_MAX: Final = 2 * COPIES_MAX
+"""Connections at the port for slaves, strangers that have said nothing yet included. A further one is closed at once."""
+
+SLAVE_BATCHES_PER_PASS: Final = 16
+"""Transfers to one slave before others have their turn: half a megabyte, less than a millisecond of the loop."""

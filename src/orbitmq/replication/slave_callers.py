@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from orbitmq.access.policies import Network
+if TYPE_CHECKING:
+    from orbitmq.access.policies import Network
 
 
 def may_follow_unnamed(address: str, peers: Sequence[Network], *, authenticates: bool) -> bool:

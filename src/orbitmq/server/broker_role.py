@@ -36,6 +36,7 @@ from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
 from orbitmq.server.messaging_port import MessagingPort
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
+from orbitmq.server.replication.replication_role import SLAVE_PORT_STEP, ReplicationRole
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.surroundings import Surroundings
@@ -61,9 +62,6 @@ if TYPE_CHECKING:
     from orbitmq.broker.saved_access import SavedAccess
 
 logger = logging.getLogger("orbitmq.server")
-
-HA_PORT_STEP: Final = 1
-"""The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
 
 SECOND_PORT_STEP: Final = 2
 
@@ -166,6 +164,10 @@ class BrokerRole:
             took_orders=self.broker.topics.take_orders,
             calling=process.calling,
         )
+        assert self.derived.tables is not None
+        self.replication = ReplicationRole(
+            process, self.store, self.appenders, self.derived.tables, self.registrar, self.port
+        )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)
@@ -173,6 +175,7 @@ class BrokerRole:
         tools.topics.after_registration = self.registrar.when_told
         tools.broker.level_offsets = self.release.first_pending_by_level
         tools.broker.level_version = lambda: self._level_offsets.version
+        tools.broker.copies = self.replication.status
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = PortTraffic()
@@ -221,7 +224,7 @@ class BrokerRole:
             own.broker_name,
             own.broker_id,
             endpoint(ip, self.port),
-            endpoint(ip, self.port + HA_PORT_STEP),
+            endpoint(ip, settings.replication.listen_port or self.port + SLAVE_PORT_STEP),
         )
         return ip
 
@@ -269,7 +272,6 @@ class BrokerRole:
         self._plain.watch(self._process.wakeups, self._worker)
         self.release.report_future(self._longest_level_ms)
         self.derived.begin(self.store)
-        self.appenders.attach()
         await self.listener.start(settings.host, self.port, reserved)
         self._listening = True
         if self._second_port_wanted:
@@ -278,6 +280,7 @@ class BrokerRole:
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         await self.grpc.start()
+        await self.replication.start(listens=self._second_port_wanted)
         self.registrar.grpc_endpoint.text = self._grpc_endpoint()
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
@@ -299,6 +302,7 @@ class BrokerRole:
             failures.append(f"tables could not be saved: {error}")
         for port in (self.grpc, self.listener, self.second):
             await port.stop()
+        await self.replication.stop()
         self._worker.close()
         try:
             self.derived.hand_over()
@@ -336,6 +340,7 @@ class BrokerRole:
         await self.registrar.stop(leave=False)
         for port in (self.grpc, self.listener, self.second):
             await port.abort()
+        await self.replication.stop()
         self._worker.close()
         self.store.abandon()
 

@@ -123,6 +123,8 @@ class Registrar:
         self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
         self._took_orders = took_orders
         self._servers = [_NameServer(address, clock, self._lost, calling) for address in dict.fromkeys(name_servers)]
+        self.master_ha_address = ""
+        """Where the master of this group takes slaves, as a name server has told a slave; empty while that is not known."""
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -289,6 +291,8 @@ class Registrar:
         if not server.registered:
             server.registered = True
             _log.info("registered at name server %s as %s", server.outbound.address, self.identity.address)
+        if self.identity.broker_id:
+            self.master_ha_address = answer.fields.get("haServerAddr", "")
         if self._took_orders is not None and answer.body:
             try:
                 self._took_orders(KVTable.decode(bytes(answer.body)).table)

@@ -25,6 +25,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.server import CONNECTION_IDLE_MS, LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.replication.settings import ReplicationSettings
 from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
@@ -122,6 +123,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     watch: WatchSettings = WatchSettings()
     grpc: GrpcSettings = GrpcSettings()
     messaging: MessagingSettings = MessagingSettings()
+    replication: ReplicationSettings = ReplicationSettings()
     tls: TlsSettings = TlsSettings()
     access: AccessSettings = AccessSettings()
     http_port_asked_for: bool = False
@@ -291,6 +293,7 @@ class _Assembly:
                 "watch",
                 "grpc",
                 "messaging",
+                "replication",
                 "tls",
                 "access",
             )
@@ -349,6 +352,9 @@ class _Assembly:
         self._check_access(access)
         messaging = MessagingSettings(**sections["messaging"])  # type: ignore[arg-type]
         _check_messaging(messaging)
+        broker = BrokerSettings(**sections["broker"])  # type: ignore[arg-type]
+        replication = ReplicationSettings(**sections["replication"])  # type: ignore[arg-type]
+        replication.check(broker.broker_id)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -358,13 +364,14 @@ class _Assembly:
         return ServerSettings(
             **server,  # type: ignore[arg-type]
             roles=self._roles,
-            broker=BrokerSettings(**sections["broker"]),  # type: ignore[arg-type]
+            broker=broker,
             store=store,
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
             grpc=GrpcSettings(**sections["grpc"]),  # type: ignore[arg-type]
             messaging=messaging,
+            replication=replication,
             tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
             access=access,
             http_port_asked_for="http_port" in watch,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.keys import Key, ValueKind
 from orbitmq.server.tls_settings import ClientCertificates, TlsMode
 from orbitmq.store.settings import FlushDiskType
@@ -30,6 +31,7 @@ _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:;,]+):([0-9]{1,5})")
 
 type_of_choice: Final[dict[str, type[enum.Enum]]] = {
     "flushDiskType": FlushDiskType,
+    "brokerRole": BrokerKind,
     "tls.server.mode": TlsMode,
     "tls.server.need.client.auth": ClientCertificates,
 }

@@ -219,6 +219,23 @@ class CommitLog:
             return None
         return segment
 
+    def read_written(self, offset: int, size: int) -> bytes | None:
+        """A range inside one file, confirmed or not, for a copy of the log; None when it is not there (any more). May wait for the disk; on
+        any thread. Raises OSError when it cannot be read."""
+        segment = self._written(offset, size)
+        return None if segment is None else segment.read(offset, size)
+
+    def read_written_now(self, offset: int, size: int) -> bytes | bytearray | None:
+        """As `read_written`, of what is in memory: never waits for the disk, and None also when it would have to."""
+        segment = self._written(offset, size)
+        return None if segment is None else segment.file.pread_now(size, offset - segment.base)
+
+    def _written(self, offset: int, size: int) -> Segment | None:
+        segment = self.sequence.find(offset)
+        if segment is None or offset < segment.base or offset + size > min(self.written_end, segment.end):
+            return None
+        return segment
+
     def room_at(self, offset: int) -> int:
         """How many bytes from `offset` on may be read, up to the end of the file that holds it; 0 where there are none."""
         segment = self.sequence.find(offset)

@@ -82,7 +82,7 @@ class RawAppending:
         Raises RecordError when the bytes do not follow or are no records, StoreUnwritableError when they cannot be written. Then
         `received_end` is the end of the last whole record. Cost: about 8 us a record.
         """
-        if self._writability.stops:
+        if self._writability.copying_stops:
             raise StoreUnwritableError(self._writability.reason)
         log = self._log
         raw = self._raw

@@ -40,7 +40,7 @@ from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.shortage import Shortage
 from orbitmq.store.unit_writing import UnitWriting
 from orbitmq.store.worker import Lanes, Notify
-from orbitmq.store.writability import CLOSED, FATAL, Writability
+from orbitmq.store.writability import CLOSED, COPY, FATAL, Writability
 from orbitmq.store.written_saves import WrittenSaves
 
 logger = logging.getLogger("orbitmq.store")
@@ -353,6 +353,15 @@ class MessageStore:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in
         before are still appended."""
         self._writability.withhold(name, reason)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this log copies another one."""
+        return COPY in self._writability.stops
+
+    def only_copy(self, reason: str) -> None:
+        """This log copies another one: nothing but `append_raw` appends to it, until `allow(COPY)`."""
+        self._writability.stops[COPY] = reason
 
     def allow(self, name: str) -> None:
         self._writability.allow(name)

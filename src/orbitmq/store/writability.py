@@ -1,9 +1,9 @@
 """Whether the store takes messages, and why not.
 
 Rules of this file
-1. Two kinds of reasons. A *stop* forbids every append: the disk is full, a sync failed, the store is closed. A
-   *withholding* forbids new messages only: what was taken in before, such as delayed messages that are due, is still
-   appended, because delivering it is what lets its files go.
+1. Two kinds of reasons. A *stop* forbids every append: the disk is full, a sync failed, the store is closed, or it is a copy, which grows
+   by the bytes of another log alone (`copying_stops`). A *withholding* forbids new messages only: what was taken in before, such as
+   delayed messages that are due, is still appended, because delivering it is what lets its files go.
 2. Each reason has a name and is lifted under it. The first occurrence of a reason is reported, repetitions are not, nor is anything once
    the store is closed: whoever closed it has the last word.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 logger = logging.getLogger("orbitmq.store")
 
-FATAL, CLOSED, SPACE = "fatal", "closed", "space"
+FATAL, CLOSED, SPACE, COPY = "fatal", "closed", "space", "copy"
 
 
 class Writability:
@@ -30,6 +30,11 @@ class Writability:
     def is_open(self) -> bool:
         """Whether new messages are taken."""
         return not self.stops and not self.withheld
+
+    @property
+    def copying_stops(self) -> bool:
+        """Whether bytes of another log cannot be appended either."""
+        return bool(self.stops) and (len(self.stops) > 1 or COPY not in self.stops)
 
     @property
     def is_over(self) -> bool:

@@ -218,26 +218,21 @@ def test_wrong_values_say_what_is_allowed(tmp_path: Path, setting: str, problem:
 
 def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="3 settings are wrong") as caught:
-        load(tmp_path, "brokerNam=a\nallAckInSyncStateSet=true\nlistenPort=x\n")
+        load(tmp_path, "brokerNam=a\nenableControllerMode=true\nlistenPort=x\n")
     assert all(line in str(caught.value) for line in ("line 1", "line 2", "line 3"))
 
 
 @pytest.mark.parametrize(
     "setting",
     [
-        "allAckInSyncStateSet=true",
         "authenticationProvider=com.example.Ldap",
         "authorizationStrategy=com.example.Mine",
-        "brokerRole=SLAVE",
-        "brokerRole=SYNC_MASTER",
-        "brokerId=1",
         "enableDLegerCommitLog=true",
         "enableControllerMode=true",
         "enableSlaveActingMaster=true",
         "duplicationEnable=true",
         "storeType=defaultRocksDB",
         "readUnCommitted=true",
-        "inSyncReplicas=2",
         "timerStopEnqueue=true",
     ],
 )
@@ -249,9 +244,7 @@ def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str
 @pytest.mark.parametrize(
     "setting",
     [
-        "allAckInSyncStateSet=FALSE",
-        "brokerRole=ASYNC_MASTER",
-        "brokerId=00",
+        "duplicationEnable=FALSE",
         "tls.server.mode=permissive",
         "messageStorePlugIn=",
     ],
@@ -329,7 +322,7 @@ def test_balancers_are_addresses_or_networks(tmp_path: Path) -> None:
 
 
 def test_a_flag_switches_off_what_a_shared_file_asks_for(tmp_path: Path) -> None:
-    assert load(tmp_path, "allAckInSyncStateSet=true\n", "allAckInSyncStateSet=false").warnings == ()
+    assert load(tmp_path, "duplicationEnable=true\n", "duplicationEnable=false").warnings == ()
 
 
 def test_a_key_without_effect_warns_once(tmp_path: Path) -> None:
@@ -458,3 +451,34 @@ def test_a_guarded_name_server_needs_somebody_who_may_change_it(tmp_path: Path) 
             load_settings(roles=roles, flags=guarded, overrides=where)
         assert load_settings(roles=roles, flags=[*guarded, named], overrides=where).access.guards_name_server
     assert load_settings(roles=[Role.BROKER], flags=guarded, overrides=where).access.guards_name_server
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("brokerRole=SLAVE", "give each slave of a group a brokerId of its own"),
+        ("brokerId=1", "a master has brokerId 0"),
+        ("brokerRole=SYNC_MASTER\nbrokerId=2", "a master has brokerId 0"),
+        ("refuseWithoutCopies=true", "give brokerRole = SYNC_MASTER"),
+        ("brokerRole=SLAVE\nbrokerId=1\nrefuseWithoutCopies=true", "a slave takes no messages"),
+        ("haMasterAddress=a:1;b:2", "a slave has one master"),
+        ("brokerRole=SYNC_MASTER\ntotalReplicas=2\ninSyncReplicas=3", "have to be in this order"),
+        ("haSendHeartbeatInterval=20000", "does not end a silence"),
+    ],
+)
+def test_settings_of_replication_that_do_not_go_together(tmp_path: Path, lines: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, lines)
+    assert problem in str(caught.value)
+
+
+def test_a_synchronous_master_waits_for_any_slave_unless_it_counts_replicas(tmp_path: Path) -> None:
+    any_slave = load(tmp_path, "brokerRole=SYNC_MASTER").replication.rule()
+    assert (any_slave.needed, any_slave.needed_min) == (1, 0)
+    counted = load(
+        tmp_path, "brokerRole=SYNC_MASTER\ntotalReplicas=3\ninSyncReplicas=3\nminInSyncReplicas=2"
+    ).replication.rule()
+    assert (counted.needed, counted.needed_min) == (2, 1)
+    assert load(tmp_path, "totalReplicas=3\ninSyncReplicas=3").replication.rule().needed == 0, (
+        "an asynchronous one asks nobody"
+    )

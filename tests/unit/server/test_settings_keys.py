@@ -13,6 +13,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.protocol.java_properties import parse_properties
+from orbitmq.replication.settings import ReplicationSettings
 from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import (
     Key,
@@ -107,14 +108,14 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("watch", WatchSettings),
         ("grpc", GrpcSettings),
         ("messaging", MessagingSettings),
+        ("replication", ReplicationSettings),
         ("tls", TlsSettings),
         ("access", AccessSettings),
     ],
 )
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
     from_other_parts = {"bind_address", "listen_port", "server_channel_max_idle_time_seconds", "server_socket_backlog"}
-    by_role = {"broker": {"broker_id"}, "store": {"confirms_tail"}}
-    elsewhere = {**by_role, "nameserver": from_other_parts}.get(section, set())
+    elsewhere = {"store": {"confirms_tail"}, "nameserver": from_other_parts}.get(section, set())
     keys = [*broker_keys(), *proxy_keys(), *nameserver_keys()]
     with_key = {key.field.partition(".")[2] for key in keys if key.field.startswith(section + ".")}
     assert set(settings.__struct_fields__) - elsewhere == with_key

@@ -91,7 +91,7 @@ def test_protected_keys(settings: ServerSettings, key: str) -> None:
         (b"fileReservedTime=soon", "give a whole number"),
         (b"flushDiskType=SYNC_FLUSH", "takes effect only at the start"),
         (b"autoCreateTopicEnable=false", "takes effect only at the start"),
-        (b"allAckInSyncStateSet=true", "promises what is not built yet"),
+        (b"duplicationEnable=true", "promises what is not built yet"),
         (b"fileReservedTime=24\nlistenPort=1", "takes effect only at the start"),
         (b"a=\\u12", "is not a character"),
         (b"x" * 65_537, "bytes of configuration"),

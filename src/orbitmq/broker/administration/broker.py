@@ -37,6 +37,10 @@ class BrokerAdminProcessor:
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.level_version: Callable[[], DataVersion] = DataVersion
         """Version of these offsets as last saved; set by the delivery service as well."""
+        self.copies: Callable[[], HaRuntimeInfo] = lambda: HaRuntimeInfo(
+            master_commit_log_max_offset=self._store.log.written_end
+        )
+        """Of replication; set by the server that has some."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -74,9 +78,8 @@ class BrokerAdminProcessor:
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
     def replicas(self, command: Command, peer: Peer) -> Command:
-        """Which slaves copy this broker, and how far they are (907). There is no replication yet, so there are none."""
-        body = HaRuntimeInfo(master_commit_log_max_offset=self._store.log.written_end)
-        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+        """Which slaves copy this broker, and how far they are; or how far this slave is (907)."""
+        return response(command, ResponseCode.SUCCESS, None, None, self.copies().encode())
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()

@@ -117,8 +117,8 @@ class TableRecords:
         """When these are recorded."""
         self._to_drop: dict[str, None] = {}
         """Tables of which the log is to say that it knows them no more."""
-        self._is_followed = False
-        """Whether a copy is to find the tables in the log."""
+        self._is_followed: bool | None = None
+        """Whether a copy is to find the tables in the log; None: as it was when the log was written."""
         self._own: dict[int, tuple[str, list[str], list[str]]] = {}
         """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
         self._waiting: list[OnRecorded] = []
@@ -290,6 +290,8 @@ class TableRecords:
             return
         self._store = store
         store.deadlines.define(WAKEUP, self._wake)
+        if self._is_followed is None:
+            self.copy_follows(len(self._words) > 0)
         for name, table in self._tables.items():
             if not self._is_followed and (table.changes.is_on or self._words.has(name)):
                 self._drop(name, table)
@@ -338,9 +340,7 @@ class TableRecords:
 
     def copy_follows(self, is_followed: bool) -> None:
         """Whether the tables are recorded: from now on, with everything that they hold, or not any more. Without a copy nobody would read
-        it. To be said before `attach` where that is known."""
-        if is_followed is self._is_followed:
-            return
+        it. Unless this is said, they are where they were before."""
         self._is_followed = is_followed
         for name, table in self._tables.items():
             if table.changes.is_on is is_followed:

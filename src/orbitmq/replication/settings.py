@@ -1,0 +1,127 @@
+"""The settings of replication: what a broker is to its copies. The keys are RocketMQ's.
+
+Rules of this file
+1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server.
+2. RocketMQ 5's numbers of copies count the master's own, RocketMQ 4 has none: a synchronous master with one replica in all waits for any
+   slave, as with RocketMQ 4. (RocketMQ 5 would wait for none, and say nothing.)
+"""
+
+from __future__ import annotations
+
+import enum
+from ipaddress import IPv4Network, IPv6Network
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.replication import (
+    COPY_BEHIND_BYTES_MAX,
+    COPY_TIMEOUT_MS,
+    LINK_HEARTBEAT_MS,
+    LINK_RATE_BYTES_PER_S,
+    LINK_SILENCE_MS,
+    TRANSFER_BATCH_BYTES,
+)
+from orbitmq.replication.acknowledgements import CopyRule, one_slave_rule, quorum_rule
+from orbitmq.replication.classic.link_settings import LinkSettings
+
+
+class BrokerKind(enum.Enum):
+    """What `brokerRole` says. The values are RocketMQ's."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    """A send is answered without asking slaves."""
+
+    SYNC_MASTER = "SYNC_MASTER"
+    """A send is answered when slaves have the message."""
+
+    SLAVE = "SLAVE"
+    """It copies the log of a master, and takes no messages."""
+
+
+class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    kind: BrokerKind = BrokerKind.ASYNC_MASTER
+    listens: bool = True
+    """Open the port for slaves."""
+
+    listen_port: int = 0
+    """For slaves; 0 is the main port + 1, as RocketMQ's default."""
+
+    master_addresses: tuple[str, ...] = ()
+    """`host:port` that a slave follows, at most one; without one it is what a name server says."""
+
+    heartbeat_ms: int = LINK_HEARTBEAT_MS
+    silence_ms: int = LINK_SILENCE_MS
+    batch_bytes: int = TRANSFER_BATCH_BYTES
+    limits_rate: bool = False
+    rate_bytes_per_s: int = LINK_RATE_BYTES_PER_S
+    peers: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Where slaves may come from; where callers have to prove who they are, none comes from elsewhere."""
+
+    total_replicas: int = 1
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    lowers: bool = False
+    waits_for_all: bool = False
+    behind_bytes_max: int = COPY_BEHIND_BYTES_MAX
+    timeout_ms: int = COPY_TIMEOUT_MS
+    refuses: bool = False
+    """With too few copies nothing is written, instead of written and answered with a warning."""
+
+    def link(self) -> LinkSettings:
+        """ValueError where the values do not go together."""
+        return LinkSettings(
+            batch_bytes=self.batch_bytes,
+            limits_rate=self.limits_rate,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+            heartbeat_ms=self.heartbeat_ms,
+            silence_ms=self.silence_ms,
+        )
+
+    def rule(self) -> CopyRule:
+        """What sends wait for. ValueError where the numbers do not go together."""
+        if self.kind is not BrokerKind.SYNC_MASTER:
+            return CopyRule(behind_bytes_max=self.behind_bytes_max)
+        if self.total_replicas == 1 and self.in_sync_replicas == 1:
+            return one_slave_rule(behind_bytes_max=self.behind_bytes_max, refuses=self.refuses)
+        return quorum_rule(
+            total_replicas=self.total_replicas,
+            in_sync_replicas=self.in_sync_replicas,
+            min_in_sync_replicas=self.min_in_sync_replicas,
+            lowers=self.lowers,
+            waits_for_all=self.waits_for_all,
+            max_gap_bytes=self.behind_bytes_max,
+            refuses=self.refuses,
+        )
+
+    def check(self, broker_id: int) -> None:
+        """Raises ConfigurationError where the values do not go together."""
+        if self.kind is BrokerKind.SLAVE and broker_id < 1:
+            raise ConfigurationError(
+                f"brokerRole = SLAVE and brokerId = {broker_id}",
+                remedy="give each slave of a group a brokerId of its own, from 1",
+            )
+        if self.kind is not BrokerKind.SLAVE and broker_id != 0:
+            raise ConfigurationError(
+                f"brokerRole = {self.kind.value} and brokerId = {broker_id}",
+                remedy="a master has brokerId 0; give brokerRole = SLAVE to a broker that copies another one",
+            )
+        if self.kind is BrokerKind.SLAVE and self.refuses:
+            raise ConfigurationError(
+                "refuseWithoutCopies = true and brokerRole = SLAVE",
+                remedy="a slave takes no messages: remove the first",
+            )
+        if self.refuses and self.kind is BrokerKind.ASYNC_MASTER:
+            raise ConfigurationError(
+                "refuseWithoutCopies = true and brokerRole = ASYNC_MASTER", remedy="give brokerRole = SYNC_MASTER"
+            )
+        if len(self.master_addresses) > 1:
+            raise ConfigurationError(
+                f"haMasterAddress = {';'.join(self.master_addresses)}",
+                remedy="a slave has one master: give its address",
+            )
+        try:
+            self.link()
+            self.rule()
+        except ValueError as error:
+            raise ConfigurationError(f"the settings of replication do not go together: {error}") from error

@@ -1,0 +1,210 @@
+"""A slave's connection to its master: the log comes in and is appended, what was appended is reported.
+
+Rules of this file
+1. What is to be done when is decided by `SlaveLink`. Here are the socket, the store and the address of the master.
+2. Bytes are appended as they come. Where that fails the connection ends, and is made anew after a pause: the log ends with a whole record.
+3. Where the master is comes from the settings, else from a name server, which is asked again at every attempt.
+4. What is on the disk is reported where sends of this group wait for the disk, else what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from orbitmq.clock import Clock
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits.server import OUTBOUND_CONNECT_MS
+from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
+from orbitmq.replication.classic.link_settings import LinkSettings
+from orbitmq.replication.classic.slave_link import ReportedEnd, SlaveLink, SlaveLinkState
+from orbitmq.replication.transfer_rate import TransferRate
+from orbitmq.server.turn import Turn
+from orbitmq.store.settings import FlushDiskType
+from orbitmq.store.store import MessageStore
+
+logger = logging.getLogger("orbitmq.replication")
+
+WAKEUP: Final = "master"
+
+
+class Following:
+    """Of one open store that copies the log of a master."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        link_settings: LinkSettings,
+        clock: Clock,
+        turn: Turn,
+        master: Callable[[], str],
+    ) -> None:
+        """`master()` is `host:port` of the master's port for slaves, empty while that is not known."""
+        self._syncs = store.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        reports = ReportedEnd.SYNCED if self._syncs else ReportedEnd.WRITTEN
+        self.link: Final = SlaveLink(link_settings, reports, clock.monotonic_ns())
+        self.master_address = ""
+        """Where the last connection went."""
+        self.rate: Final = TransferRate(clock)
+        self.last_read_ns = 0
+        """When something last came from the master; 0 for never."""
+        self.last_write_ns = 0
+        self._store = store
+        self._clock = clock
+        self._turn = turn
+        self._master = master
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._is_paused = False
+        self._reported: LinkClosed | None = None
+        """The end of a connection that the log knows of: repetitions are not told."""
+        store.deadlines.define(WAKEUP, self._look)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._turn.add(self._turn_ended)
+        self._look()
+
+    async def stop(self) -> None:
+        """No connection any more."""
+        self.link.stop()
+        self._turn.remove(self._turn_ended)
+        self._store.deadlines.disarm(WAKEUP)
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        self._disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.link.state is SlaveLinkState.FOLLOWING
+
+    # --- connecting -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.link.tick(self._clock.monotonic_ns())
+        self._go_on()
+
+    async def _connect(self) -> None:
+        address = self.master_address = self._master()
+        try:
+            if not address:
+                raise OSError("no name server says where the master of this group is, and haMasterAddress is not set")
+            host, _, port = address.rpartition(":")
+            async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: _MasterConnection(self), host.strip("[]"), int(port)
+                )
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+            reason = f"no connection within {OUTBOUND_CONNECT_MS} ms" if isinstance(error, TimeoutError) else str(error)
+            self.failed(LinkEnd.LOST, f"{address}: {reason}" if address else reason)
+        finally:
+            self._connecting = None
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        if self.link.state is not SlaveLinkState.CONNECTING:
+            transport.abort()
+            return
+        end = self._store.begin_raw()
+        if self._syncs and self._store.log.synced_end < end:
+            try:
+                self._store.sync()
+            except OSError as error:
+                transport.abort()
+                self.failed(LinkEnd.APPEND_FAILED, str(error))
+                return
+        self._transport, self._is_paused = transport, False
+        self.link.connected(end, self._clock.monotonic_ns())
+        logger.info("following the master at %s from position %d on", self.master_address, self._store.log.end)
+        self._reported = None
+        self._go_on()
+
+    def failed(self, why: LinkEnd, what: str = "", remedy: str = "") -> None:
+        self.link.failed(why, self._clock.monotonic_ns(), what, remedy)
+        self._go_on()
+
+    # --- the log comes --------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        now_ns = self.last_read_ns = self._clock.monotonic_ns()
+        store = self._store
+        try:
+            for piece in self.link.receive_data(data, now_ns):
+                store.append_raw(piece.position, bytes(piece.data))
+                self.rate.add(len(piece.data))
+        except RecordError as error:
+            self.failed(
+                LinkEnd.MISMATCH,
+                str(error),
+                "look whether both brokers belong together, and run orbitmq store check at the master",
+            )
+        except StoreUnwritableError as error:
+            self.failed(LinkEnd.APPEND_FAILED, str(error))
+        self._turn_ended()
+        self._turn.schedule()
+
+    def _turn_ended(self) -> None:
+        if self._transport is not None:
+            log = self._store.log
+            self.link.appended(log.written_end, log.synced_end, self._clock.monotonic_ns())
+            self._go_on()
+
+    # --- what follows ---------------------------------------------------------------------------------------------
+
+    def writable(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        self._go_on()
+
+    def lost(self, transport: asyncio.BaseTransport | None, error: Exception | None) -> None:
+        if transport is self._transport:
+            self.failed(LinkEnd.LOST, "the master closed it" if error is None else str(error))
+
+    def _go_on(self) -> None:
+        link, transport = self.link, self._transport
+        if link.state is SlaveLinkState.CONNECTING:
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="follow the master")
+        elif link.state is SlaveLinkState.FOLLOWING and transport is not None:
+            if not self._is_paused and (output := link.take_output()):
+                transport.write(output)
+                self.last_write_ns = self._clock.monotonic_ns()
+            if link.wants_data is not transport.is_reading() and not transport.is_closing():
+                transport.resume_reading() if link.wants_data else transport.pause_reading()
+        else:
+            self._disconnect()
+        due_ns = link.due_ns
+        self._store.deadlines.move(WAKEUP, due_ns)
+
+    def _disconnect(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        closed = self.link.closed
+        if closed is not None and closed != self._reported:
+            self._reported = closed
+            logger.warning("the master at %s is not followed, trying again: %s", self.master_address or "?", closed)
+
+
+class _MasterConnection(asyncio.Protocol):
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._following.connected(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._following.received(data)
+
+    def pause_writing(self) -> None:
+        self._following.writable(True)
+
+    def resume_writing(self) -> None:
+        self._following.writable(False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._following.lost(self._transport, error)

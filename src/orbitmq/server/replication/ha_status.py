@@ -1,0 +1,55 @@
+"""What a broker tells of its copies, in RocketMQ's form (request 907): of each slave at a master, of its connection at a slave."""
+
+from __future__ import annotations
+
+from orbitmq.clock import Clock
+from orbitmq.protocol.remoting.bodies import HaClientRuntime, HaConnectionRuntime, HaRuntimeInfo
+from orbitmq.replication.copies import CopyState
+from orbitmq.server.replication.following import Following
+from orbitmq.server.replication.slave_port import SlaveConnection, SlavePort
+from orbitmq.store.store import MessageStore
+from orbitmq.units import NS_PER_MS
+
+
+def status_of_master(port: SlavePort, store: MessageStore) -> HaRuntimeInfo:
+    end = store.log.written_end
+    slaves = [_slave(connection, end) for connection in port.connections if connection.copy is not None]
+    return HaRuntimeInfo(
+        master=True,
+        master_commit_log_max_offset=end,
+        in_sync_slave_nums=sum(one.in_sync for one in slaves),
+        ha_connection_info=slaves,
+    )
+
+
+def _slave(connection: SlaveConnection, end: int) -> HaConnectionRuntime:
+    copy = connection.copy
+    assert copy is not None
+    return HaConnectionRuntime(
+        addr=connection.address,
+        slave_ack_offset=copy.position,
+        diff=end - copy.position,
+        in_sync=copy.state is CopyState.COUNTED,
+        transferred_byte_in_second=connection.sent.per_second(),
+        transfer_from_where=max(connection.link.sent_end, 0),
+    )
+
+
+def status_of_slave(following: Following, store: MessageStore, clock: Clock) -> HaRuntimeInfo:
+    """Times are those of the wall clock, 0 where nothing happened."""
+    now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
+
+    def wall(at_ns: int) -> int:
+        return now_ms - (now_ns - at_ns) // NS_PER_MS if at_ns else 0
+
+    client = HaClientRuntime(
+        master_addr=following.master_address or None,
+        transferred_byte_in_second=following.rate.per_second(),
+        max_offset=store.log.written_end,
+        last_read_timestamp=wall(following.last_read_ns),
+        last_write_timestamp=wall(following.last_write_ns),
+        master_flush_offset=0,
+    )
+    return HaRuntimeInfo(
+        master=False, master_commit_log_max_offset=store.log.written_end, ha_client_runtime_info=client
+    )

@@ -1,0 +1,142 @@
+"""What a broker is to its copies, or to the log that it copies: a master with a port for slaves, or a slave that follows one.
+
+Rules of this file
+1. A master appends, a slave does not: the parts that append are attached to the store of a master only, and the store of a slave refuses
+   every append of its own, whoever asks for it.
+2. Where nobody asked for the port for slaves, a broker does without it when it is taken, and says so.
+3. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.errors import PortTakenError
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
+from orbitmq.replication.copies import Copies
+from orbitmq.replication.gates import CopiesGate
+from orbitmq.replication.settings import BrokerKind
+from orbitmq.server.replication.following import Following
+from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
+from orbitmq.server.replication.slave_port import SlavePort
+from orbitmq.server.surroundings import Surroundings
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import ThreadWorker
+from orbitmq.timing.appending import NOT_ATTACHED, Appenders
+
+if TYPE_CHECKING:
+    from orbitmq.broker.table_records.table_records import TableRecords
+    from orbitmq.server.registration import Registrar
+
+logger = logging.getLogger("orbitmq.replication")
+
+SLAVE_PORT_STEP: Final = 1
+"""Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
+
+
+class ReplicationRole:
+    """Of one broker. `port` is there at a master, `following` at a slave."""
+
+    def __init__(
+        self,
+        process: Surroundings,
+        store: MessageStore,
+        appenders: Appenders,
+        tables: TableRecords,
+        registrar: Registrar,
+        main_port: int,
+    ) -> None:
+        settings = process.settings.replication
+        self._process = process
+        self._store = store
+        self._appenders = appenders
+        self._tables = tables
+        self._registrar = registrar
+        self._worker = ThreadWorker("orbitmq-copies", process.notify)
+        self.kind: Final = settings.kind
+        self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
+        self.port: SlavePort | None = None
+        self.following: Following | None = None
+        if self.is_slave:
+            store.only_copy(NOT_ATTACHED)
+        elif settings.rule().needed:
+            tables.copy_follows(True)
+
+    @property
+    def is_slave(self) -> bool:
+        return self.kind is BrokerKind.SLAVE
+
+    def status(self) -> HaRuntimeInfo:
+        """What request 907 answers."""
+        if self.following is not None:
+            return status_of_slave(self.following, self._store, self._process.clock)
+        if self.port is not None:
+            return status_of_master(self.port, self._store)
+        return HaRuntimeInfo(master=not self.is_slave, master_commit_log_max_offset=self._store.log.written_end)
+
+    async def start(self, *, listens: bool = True) -> None:
+        """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
+        if self.is_slave:
+            self.following = self._made_following()
+            self.following.start()
+            return
+        self.port = self._made_port()
+        self._appenders.attach()
+        settings = self._process.settings
+        asked_for = bool(settings.replication.listen_port) or self.kind is BrokerKind.SYNC_MASTER
+        if not settings.replication.listens or not (listens or asked_for):
+            self.port.serve_nobody()
+            return
+        try:
+            await self.port.start(settings.host, self.listen_port)
+        except PortTakenError as error:
+            if asked_for:
+                raise
+            self.port.serve_nobody()
+            logger.warning("%s; no slave can follow this broker", error)
+
+    async def stop(self) -> None:
+        """Before the store is closed."""
+        if self.following is not None:
+            await self.following.stop()
+        if self.port is not None:
+            self.port.close()
+        self._worker.close()
+
+    def _made_following(self) -> Following:
+        process = self._process
+        return Following(
+            self._store, process.settings.replication.link(), process.clock, process.turn, self._master_address
+        )
+
+    def _master_address(self) -> str:
+        given = self._process.settings.replication.master_addresses
+        if given:
+            return given[0]
+        self._registrar.register_all()
+        return self._registrar.master_ha_address
+
+    def _made_port(self) -> SlavePort:
+        process, store = self._process, self._store
+        settings = process.settings.replication
+        copies = Copies(
+            settings.rule(),
+            store.log.written_end,
+            store.confirm_offset,
+            process.clock.monotonic_ns(),
+            timeout_ms=settings.timeout_ms,
+        )
+        access = process.settings.access
+        return SlavePort(
+            store,
+            CopiesGate(store, copies, process.clock),
+            settings.link(),
+            process.clock,
+            process.turn,
+            process.room,
+            self._worker,
+            follows=lambda: self._tables.copy_follows(True),
+            peers=settings.peers,
+            authenticates=access.authenticates or access.plain,
+        )

@@ -1,0 +1,353 @@
+"""A master's port for slaves: each connection is sent the log, and says how far it has it.
+
+    bytes of the slave -> MasterLink -> CopiesGate -> the store confirms, senders hear
+    the log is written -> MasterLink -> bytes to the slave
+
+Rules of this file
+1. What a connection may do is decided by `MasterLink`, what follows for sends by `CopiesGate`. Here are sockets, reads and times.
+2. The loop never waits for the disk: what is not in memory is read by a thread, for each slave one piece at a time.
+3. A stranger costs a connection that is closed when it says nothing, and one line of the log.
+4. Without slaves, and where nobody waits for any, the end of a turn costs one comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError, PortTakenError, ReplicationFrameError
+from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS, SLAVE_CONNECTIONS_MAX
+from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
+from orbitmq.protocol.replication.opening import read_opening
+from orbitmq.replication.classic.closing import LinkEnd
+from orbitmq.replication.classic.link_settings import LinkSettings
+from orbitmq.replication.classic.master_link import LogExtent, LogRead, MasterLink, MasterLinkState
+from orbitmq.replication.copies import Copy
+from orbitmq.replication.gates import CopiesGate
+from orbitmq.replication.slave_callers import may_follow_unnamed
+from orbitmq.replication.transfer_rate import TransferRate
+from orbitmq.server.addresses import endpoint, peer_address
+from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.turn import Turn
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import Worker
+
+if TYPE_CHECKING:
+    from orbitmq.access.policies import Network
+
+logger = logging.getLogger("orbitmq.replication")
+
+WAKEUP: Final = "slaves"
+
+
+class SlavePort:
+    """Of one open store that takes messages."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        gate: CopiesGate,
+        link_settings: LinkSettings,
+        clock: Clock,
+        turn: Turn,
+        room: ConnectionRoom,
+        worker: Worker,
+        *,
+        follows: Callable[[], None],
+        peers: tuple[Network, ...] = (),
+        authenticates: bool = False,
+    ) -> None:
+        """`follows()` is called when a slave begins to follow, before it is sent anything more."""
+        self.gate: Final = gate
+        self.settings: Final = link_settings
+        self.clock: Final = clock
+        self.connections: dict[SlaveConnection, None] = {}
+        self._store = store
+        self._turn = turn
+        self._room = room
+        self._worker = worker
+        self.follows: Final = follows
+        self._peers = peers
+        self._authenticates = authenticates
+        self._server: asyncio.Server | None = None
+        self._extent = self._extent_now()
+        self._is_refusing = False
+        self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
+        """How connections of slaves ended, since the start."""
+        store.deadlines.define(WAKEUP, self._look)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. PortTakenError or ConfigurationError when the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: SlaveConnection(self), host, port, reuse_address=True)
+        except OSError as error:
+            problem = f"the port for slaves cannot listen on {host}:{port}: "
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(
+                    f"{problem}the port is taken", remedy="choose another one with haListenPort, or set haEnable=false"
+                ) from error
+            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+        self._turn.add(self.turn_ended)
+
+    def serve_nobody(self) -> None:
+        """Go on without a port: copies are asked for all the same."""
+        self._turn.add(self.turn_ended)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens; None when it does not."""
+        if self._server is None or not self._server.sockets:
+            return None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    def close(self) -> None:
+        """Listen no more and let every slave go. Who waits for copies is told UNKNOWN."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._turn.remove(self.turn_ended)
+        for connection in list(self.connections):
+            connection.end(LinkEnd.STOPPED)
+        self._store.deadlines.disarm(WAKEUP)
+        self.gate.close()
+
+    # --- the log --------------------------------------------------------------------------------------------------
+
+    def turn_ended(self) -> None:
+        """The log of this turn is written."""
+        if not self.connections and not self.gate.copies.rule.needed:
+            return
+        self.gate.turn_ended()
+        extent = self._extent_now()
+        if extent != self._extent:
+            self._extent = extent
+            for connection in list(self.connections):
+                connection.log_is(extent)
+            self._arm()
+
+    def extent(self) -> LogExtent:
+        """What of the log may be sent now."""
+        self._extent = self._extent_now()
+        return self._extent
+
+    def _extent_now(self) -> LogExtent:
+        log = self._store.log
+        return LogExtent(log.start, log.written_end, log.sequence.segment_size)
+
+    def begins_record(self, position: int) -> bool:
+        """Whether a sound record of ours begins there, or the filler of a file. Once for each connection; two reads that may wait for the
+        disk. Raises OSError."""
+        log = self._store.log
+        head = log.read_written(position, BLANK_BYTES_MIN)
+        if head is None:
+            return False
+        data = log.read_written(position, int.from_bytes(head[:4], "big"))
+        if data is None:
+            return False
+        found = check_record(memoryview(data), 0, len(data), expect_physical_offset=position).status
+        return found in (CheckStatus.VALID, CheckStatus.BLANK)
+
+    def read_now(self, read: LogRead) -> bytes | None:
+        data = self._store.log.read_written_now(read.position, read.size)
+        return None if data is None else bytes(data)
+
+    def read_cold(self, read: LogRead, connection: SlaveConnection) -> None:
+        log = self._store.log
+
+        def done(data: bytes | BaseException | None) -> None:
+            connection.was_read(read, data)
+            self._arm()
+
+        self._worker.submit(lambda: log.read_written(read.position, read.size), done)
+
+    # --- slaves ---------------------------------------------------------------------------------------------------
+
+    def admits(self, address: str) -> bool:
+        """Whether somebody from there may follow. Counts the connection where that is so."""
+        if not may_follow_unnamed(address, self._peers, authenticates=self._authenticates):
+            if not self._is_refusing:
+                self._is_refusing = True
+                wanted = "haPeerAddresses names it" if self._peers else "haPeerAddresses names some address"
+                logger.warning(
+                    "a connection from %s to the port for slaves was refused: none is taken before %s; "
+                    "further ones are not reported",
+                    address,
+                    wanted,
+                )
+            return False
+        return len(self.connections) < SLAVE_CONNECTIONS_MAX and self._room.take()
+
+    def opened(self, connection: SlaveConnection) -> None:
+        self.connections[connection] = None
+        self._arm()
+
+    def ended(self, connection: SlaveConnection, why: LinkEnd) -> None:
+        if connection in self.connections:
+            del self.connections[connection]
+            self._room.give_back()
+            self.ends[why] += 1
+            if connection.copy is not None:
+                self.gate.gone(connection.copy)
+            self.happened()
+
+    def happened(self) -> None:
+        """Something came from a slave: what waited for it is answered at the end of this turn."""
+        self._turn.schedule()
+        self._arm()
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        due = (connection.link.due_ns for connection in self.connections)
+        self._store.deadlines.move(WAKEUP, min((at for at in due if at is not None), default=None))
+
+    def _look(self) -> None:
+        now_ns = self.clock.monotonic_ns()
+        for connection in list(self.connections):
+            connection.link.tick(now_ns)
+            connection.go_on()
+        self._arm()
+
+
+class SlaveConnection(asyncio.Protocol):
+    """`copy` is what it counts as, None before the slave has said where its log ends."""
+
+    def __init__(self, port: SlavePort) -> None:
+        self._port = port
+        self._transport: asyncio.Transport | None = None
+        self._opening: bytes | None = b""
+        """What has come before it was known how the slave begins; None since."""
+        self._is_paused = False
+        self._told = -1
+        self.address = ""
+        self.copy: Copy | None = None
+        self.sent: Final = TransferRate(port.clock)
+        self.link = MasterLink(port.settings, port.extent(), port.clock.monotonic_ns())
+
+    # --- asyncio --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        host, port = peer_address(transport)
+        self.address = endpoint(host, port)
+        self._host = host
+        opened = cast(asyncio.Transport, transport)
+        if not self._port.admits(host):
+            opened.abort()
+            return
+        self._transport = opened
+        opened.set_write_buffer_limits(self._port.settings.body_bytes_max)
+        self._port.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._opening is not None:
+            try:
+                opening = read_opening(self._opening + data)
+            except ReplicationFrameError as error:
+                self.end(LinkEnd.BAD_FRAME, str(error))
+                return
+            if opening is None:
+                self._opening += data
+                return
+            if opening.secret is not None:
+                self.end(LinkEnd.REFUSED, "it presents a ticket, and none was issued")
+                return
+            self._opening, data = None, opening.rest
+        self.link.receive_data(data, self._port.clock.monotonic_ns())
+        self.go_on()
+        self._port.happened()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end(LinkEnd.LOST, "" if error is None else str(error))
+
+    # --- the link -------------------------------------------------------------------------------------------------
+
+    def log_is(self, extent: LogExtent) -> None:
+        self.link.log_is(extent)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what the link wants done now."""
+        link, port = self.link, self._port
+        if link.state is MasterLinkState.CHECKING and link.asked is not None:
+            try:
+                is_record = port.begins_record(link.asked)
+            except OSError as error:
+                link.close(LinkEnd.LOG_UNREADABLE, str(error))
+            else:
+                link.start_checked(is_record, port.clock.monotonic_ns())
+        self._tell_gate()
+        for _ in range(SLAVE_BATCHES_PER_PASS):
+            self._write()
+            if self._is_paused or (read := link.next_read(port.clock.monotonic_ns())) is None:
+                break
+            data = port.read_now(read)
+            if data is None:
+                port.read_cold(read, self)
+                break
+            link.read_done(data, port.clock.monotonic_ns())
+        else:
+            self._write()
+            asyncio.get_running_loop().call_soon(self.go_on)
+        if link.closed is not None:
+            self._close()
+
+    def was_read(self, read: LogRead, data: bytes | BaseException | None) -> None:
+        """A thread has read it, or could not."""
+        if isinstance(data, bytes) and len(data) == read.size:
+            self.link.read_done(data, self._port.clock.monotonic_ns())
+        else:
+            why = str(data) if isinstance(data, BaseException) else "it is gone"
+            self.link.read_failed(f"the log at {read.position}: {why}")
+        if self._transport is not None:
+            self.go_on()
+
+    def _tell_gate(self) -> None:
+        acknowledged = self.link.acknowledged
+        if acknowledged is None or acknowledged == self._told:
+            return
+        self._told = acknowledged
+        if self.copy is not None:
+            self._port.gate.reported(self.copy, acknowledged)
+            return
+        self._port.gate.turn_ended()
+        self.copy = self._port.gate.connected(self.address, max(acknowledged, 0), counts_as=self._host)
+        if self.copy is None:
+            self.link.close(LinkEnd.REFUSED, f"{COPIES_MAX} slaves follow already")
+        else:
+            logger.info("a slave at %s follows from position %d on", self.address, self.link.sent_end)
+            self._port.follows()
+
+    def _write(self) -> None:
+        output = self.link.take_output()
+        if output and self._transport is not None:
+            self.sent.add(sum(len(part) for part in output))
+            self._transport.writelines(output)
+
+    def end(self, why: LinkEnd, what: str = "") -> None:
+        self.link.close(why, what)
+        self._close()
+
+    def _close(self) -> None:
+        transport, self._transport = self._transport, None
+        closed = self.link.closed
+        if transport is None or closed is None:
+            return
+        transport.abort()
+        level = logging.INFO if closed.why in (LinkEnd.LOST, LinkEnd.STOPPED) else logging.WARNING
+        logger.log(level, "the slave at %s is let go: %s", self.address, closed)
+        self._port.ended(self, closed.why)

@@ -1,0 +1,126 @@
+"""A master and a slave in two processes: what is on both, what a send hears, who answers what."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from server_process import RawClient, ServedProcess, free_ports, pull_fields, send_fields, until
+
+from orbitmq.protocol.records import decode_records
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+
+Serve = Callable[..., ServedProcess]
+
+
+class Pair:
+    """`master` runs a name server as well."""
+
+    def __init__(self, directory: Path, role: str = "SYNC_MASTER", **settings: object) -> None:
+        self.directory = directory
+        self.ha_port = free_ports()[0]
+        self.master_settings = {"brokerRole": role, "haListenPort": self.ha_port, "brokerName": "pair", **settings}
+        self.slave_settings = {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "haMasterAddress": f"127.0.0.1:{self.ha_port}",
+            "brokerName": "pair",
+            "slaveReadEnable": "true",
+            **settings,
+        }
+        self.processes: list[ServedProcess] = []
+        self.master = self.start_master()
+        self.slave = self.start_slave()
+
+    def start_master(self, name: str = "master", **settings: object) -> ServedProcess:
+        self.master = ServedProcess(self.directory / name, settings={**self.master_settings, **settings})
+        self.processes.append(self.master)
+        return self.master
+
+    def start_slave(self) -> ServedProcess:
+        self.slave = ServedProcess(
+            self.directory / "slave",
+            command="broker",
+            settings={**self.slave_settings, "namesrvAddr": f"127.0.0.1:{self.master.name_port}"},
+        )
+        self.processes.append(self.slave)
+        until(lambda: "following the master at" in self.slave.log(), 30, what="the slave following")
+        return self.slave
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    yield made
+    made.end()
+
+
+def send(client: RawClient, body: bytes, topic: str = "orders") -> int:
+    return client.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic), body).code
+
+
+def bodies(server: ServedProcess, topic: str = "orders") -> list[bytes]:
+    with RawClient(server.port) as client:
+        answer = client.call(RequestCode.PULL_MESSAGE, {**pull_fields(topic), "suspendTimeoutMillis": "0"})
+        return [bytes(record.body) for record in decode_records(bytes(answer.body))] if answer.code == 0 else []
+
+
+def sent_until_copied(client: RawClient, body: bytes) -> None:
+    """A slave counts as soon as it keeps up."""
+    until(lambda: send(client, body) == ResponseCode.SUCCESS, what="SEND_OK of the pair")
+
+
+def test_a_send_is_on_both_when_it_is_answered(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        for number in range(20):
+            assert send(client, b"%d" % number) == ResponseCode.SUCCESS
+    pair.master.kill()
+    found = bodies(pair.slave)
+    assert found[-20:] == [b"%d" % number for number in range(20)]
+
+
+def test_without_its_slave_a_synchronous_master_says_so_and_goes_on(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        pair.slave.kill()
+        until(lambda: "is let go" in pair.master.log(), what="the end of the slave's connection")
+        assert send(client, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert bodies(pair.master)[-1] == b"alone", "delivered all the same"
+        pair.start_slave()
+        sent_until_copied(client, b"together")
+    until(lambda: bodies(pair.slave)[-1:] == [b"together"], what="the slave having caught up")
+    assert b"alone" in bodies(pair.slave)
+
+
+def test_a_slave_takes_no_sends(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    until(lambda: pair.slave.topic("orders") is not None, what="the slave knowing the topic")
+    with pair.slave.client() as client:
+        answer = client.call(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "ask the master" in (answer.remark or "")
+
+
+def test_a_slave_that_takes_over_has_everything_and_delivers_what_is_pending(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        fields = {**send_fields("orders"), "i": "TIMER_DELAY_SEC\x011\x02"}
+        assert client.call(RequestCode.SEND_MESSAGE_V2, fields, b"timed").code == ResponseCode.SUCCESS
+    pair.master.kill()
+    pair.slave.stop(signal.SIGTERM)
+    again = pair.start_master("slave")
+    until(lambda: bodies(again)[-1:] == [b"timed"], what="the timer of the old master")
+    with again.client() as client:
+        assert send(client, b"new") == ResponseCode.SLAVE_NOT_AVAILABLE
