@@ -3,7 +3,7 @@
 Rules of this file
 1. What is wrong with a request is told before anything of it is stored.
 2. Every message has its own entry in the answer, in the order of the request, whatever became of it.
-3. A single message with a message group goes to the group's queue; others go to any.
+3. A single message with a message group goes to the group's queue; others go to any. Permissions of a topic count for each send.
 
 Source: RocketMQ gRPC, SendMessage.
 """
@@ -24,14 +24,16 @@ from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Sending, StoredSend
 from orbitmq.broker.sends import Sends
+from orbitmq.broker.topics import WRITE
 from orbitmq.protocol.grpc.decoding import read_send
 from orbitmq.protocol.grpc.messages import Code, SendMessageRequest
 from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.grpc.queue_choice import queue_of_group
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.protocol.grpc.sent_messages import SendLimits, SentMessage, sent_messages
-from orbitmq.protocol.grpc.status import status_of
+from orbitmq.protocol.grpc.sent_messages import SendLimits, sent_messages
+from orbitmq.protocol.grpc.status import RpcError, status_of
 from orbitmq.protocol.grpc.written_answers import OK, WrittenStatus, send_answer, send_result, written_status
+from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.store.durability import PutStatus
@@ -66,6 +68,7 @@ class SendCalls:
         self._store = core.store
         self._clock = core.clock
         self._sends = sends
+        self._broker_permission = core.settings.broker_permission
         self._knows_types = settings.checks_types
         self._limits = SendLimits(
             body_bytes_max=settings.body_bytes_max_of(core.store.settings),
@@ -82,7 +85,12 @@ class SendCalls:
     def send(self, call: OpenCall, request: SendMessageRequest) -> None:
         """Raises RpcError for a request that is wrong."""
         sent = sent_messages(request, call.address[0], self._clock.now_ms(), self._limits)
-        queue_id = self._queue_of(sent[0]) if len(sent) == 1 else ANY_QUEUE
+        config = self._topics.get(sent[0].topic)
+        queue_id = ANY_QUEUE
+        if config is not None:  # else the broker says so
+            self._check_writable(config)
+            if len(sent) == 1 and sent[0].group:
+                queue_id = queue_of_group(sent[0].group, config.write_queue_nums)
         origin = Origin(call.host, OUR_VERSION, knows_types=self._knows_types)
         open_send = _OpenSend(call, origin, call.received_ns, [UNKNOWN] * len(sent), len(sent))
         for at, message in enumerate(sent):
@@ -109,11 +117,10 @@ class SendCalls:
         if refusal is not None:
             told(refusal)
 
-    def _queue_of(self, message: SentMessage) -> int:
-        config = self._topics.get(message.topic) if message.group else None
-        if config is None or config.write_queue_nums <= 0:
-            return ANY_QUEUE
-        return queue_of_group(message.group, config.write_queue_nums)
+    def _check_writable(self, config: TopicConfig) -> None:
+        """Raises RpcError for a topic of which no client is told a queue to send to: routes are looked at now and then only."""
+        if config.write_queue_nums <= 0 or not config.perm & self._broker_permission & WRITE:
+            raise RpcError(Code.FORBIDDEN, f"topic {config.topic_name!r} has no queue that can be written")
 
 
 def _told(open_send: _OpenSend, at: int, outcome: StoredSend | Refusal) -> None:

@@ -18,6 +18,7 @@ from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.broker.messaging.front import MessagingFront
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import READ, WRITE
 from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import (
     Code,
@@ -158,6 +159,23 @@ def test_a_message_of_no_group_goes_to_any_queue_that_is_there_now(world: World)
     assert [queue_of_next(number) for number in (3, 7, 9)] == [3, 7, 1]
     world.rig.broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=QUEUES, write_queue_nums=2), {})
     assert [queue_of_next(number) for number in (3, 7)] == [1, 1]
+
+
+@pytest.mark.parametrize(("queues", "perm"), [(QUEUES, READ), (0, READ | WRITE)])
+@pytest.mark.parametrize("group", ["", "g"])
+def test_the_permission_of_a_topic_counts_for_the_next_send(world: World, queues: int, perm: int, group: str) -> None:
+    sent = message("F", message_group="g") if group else message()
+    name = sent.topic.name
+    assert world.send(sent).status.code == Code.OK
+    changed = TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=queues, perm=perm)
+    world.rig.broker.topics.put(changed, {})
+    for each in ([sent], [sent, sent]):
+        answer = world.send(*each)
+        assert (answer.status.code, len(answer.entries)) == (Code.FORBIDDEN, 0)
+        assert answer.status.message == f"topic {name!r} has no queue that can be written"
+    world.rig.broker.topics.put(TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES), {})
+    assert world.send(sent).status.code == Code.OK
+    assert len(world.records(name)) == 2
 
 
 def test_types_are_not_compared_where_that_is_switched_off(tmp_path: Path) -> None:
