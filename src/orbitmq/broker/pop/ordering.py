@@ -156,6 +156,11 @@ class PopOrders(RecordedSavedTable):
             del self._batches[key]
         return batch.next_offset
 
+    def is_last(self, key: PopQueue, popped_ms: int) -> bool:
+        """Whether what the last pop of a queue gave out, which is this one, is not acknowledged as a whole."""
+        batch = self._batches.get(key)
+        return batch is not None and batch.popped_ms == popped_ms
+
     def has(self, key: PopQueue, offset: int, popped_ms: int) -> bool:
         """Whether a message was given out by this pop, last of all, and is not acknowledged."""
         batch = self._batches.get(key)

@@ -89,7 +89,8 @@ class PopSettling:
         return PopQueue(topic, group, queue_id)
 
     def acknowledge(self, key: PopQueue, offset: int, pop: PopName) -> bool:
-        """The message is done with, or was before. False: it is in flight by another pop, or at another broker, and was not settled.
+        """The message is done with, or was before. False: it was not settled. It is in flight by another pop, or at another broker, or it
+        comes yet: its pop was forgotten in a crash, or with its topic.
 
         Raises `Refusal` for an offset that is not in the queue, or not of an open ordered pop. 1 us for a message in flight: nothing is
         asked of its queue then.
@@ -185,18 +186,24 @@ class PopSettling:
         if pop.broker_name != self._name:
             return False
         if pop.is_ordered:
-            self._settle_in_order(key, offset, pop)
-            return True
+            return self._settle_in_order(key, offset, pop)
         queue = self._progress.find(key)
+        if offset >= self._progress.next_offset(key):  # it comes yet, unless pops pass over it
+            return queue is not None and offset in queue.passed_over and queue.find(offset) is None
         return queue is None or queue.find(offset) is None
 
-    def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> None:
+    def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> bool:
+        if offset < self._progress.first_unsettled(key):
+            return True
+        if not self._orders.is_last(key, pop.popped_ms):
+            return False
         try:
             is_free = self._progress.acknowledge_in_order(key, offset, pop.popped_ms)
         except ProtocolError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if is_free:
             self._wake(key.topic, key.group)
+        return True
 
     def _hide_in_order(self, key: PopQueue, offset: int, pop: PopName, invisible_ms: int) -> Hiding:
         until_ms = self._clock.now_ms() + invisible_ms

@@ -18,6 +18,7 @@ from orbitmq.protocol.grpc.messages import (
 )
 from orbitmq.protocol.grpc.rpcs import Rpc
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.store.durability import PutStatus
 
 
@@ -128,6 +129,50 @@ def test_what_was_acknowledged_in_the_last_turn_of_a_broker_is_committed(
     acknowledge(rig, consumer, handle)
     rig.broker.close()
     assert rig.broker.offsets.query("g", "T", 0) == 1
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_an_acknowledgement_of_what_a_crash_forgot_is_not_answered_ok(
+    rig: FrontRig, consumer: GrpcConsumer, order: bool
+) -> None:
+    if order:
+        orderly(rig)
+    for body in (b"a", b"b"):
+        rig.sent_ok("T", body)
+    handles = consumer.found()
+    rig.advance(100)
+    rig.kill()
+    consumer = GrpcConsumer(rig.client())
+    assert codes(consumer.ack(*handles)) == [Code.INVALID_RECEIPT_HANDLE] * 2
+    again = consumer.found()
+    assert codes(consumer.ack(*handles)) == [Code.INVALID_RECEIPT_HANDLE] * 2
+    assert codes(consumer.ack(*again)) == codes(consumer.ack(*again)) == codes(consumer.ack(*handles)) == [Code.OK] * 2
+
+
+def test_what_a_checkpoint_kept_over_a_crash_is_settled_by_its_old_handle_as_often_as_it_is_said(
+    rig: FrontRig, consumer: GrpcConsumer
+) -> None:
+    for body in (b"a", b"b"):
+        rig.sent_ok("T", body)
+    first, second = consumer.found()
+    rig.advance(15_000)
+    rig.broker.offsets.commit("g", "T", 0, 0)
+    rig.kill()
+    rig.broker.offsets.commit("g", "T", 0, 0)
+    consumer = GrpcConsumer(rig.client())
+    assert codes(consumer.ack(second, second)) == [Code.OK, Code.OK]
+    assert codes(consumer.ack(first, second, first)) == [Code.OK] * 3
+    assert (consumer.start().answers, in_flight(rig)) == ([], 0)
+
+
+def test_a_handle_from_before_its_topic_was_made_anew_is_not_answered_ok(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str
+) -> None:
+    rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    rig.broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2), {})
+    rig.sent_ok("T", b"new")
+    assert codes(consumer.ack(handle)) == [Code.INVALID_RECEIPT_HANDLE]
+    assert consumer.receive().bodies == [b"new"]
 
 
 @pytest.mark.parametrize(
