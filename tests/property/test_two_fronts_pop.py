@@ -205,6 +205,7 @@ class GrpcPops(PopFront):
         call = self._consumer.start(
             count=max_count, invisible_ms=INVISIBLE_MS, polling_ms=max(waits_ms, 5_000), attempt=attempt or ""
         )
+        self.rig.broker.groups.put(SubscriptionGroupConfig(group_name="g"))  # pops that wait are those of such a group
         if call.ends or waits_ms:
             self._calls.append(call)
             return

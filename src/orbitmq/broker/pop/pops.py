@@ -7,6 +7,7 @@ answer of what it is told; nothing here knows its protocol.
 Rules of this file
 1. A pop that finds nothing waits (`waiting`) until its time is over, and is run again whenever something may have come.
 2. A pop is refused at once, by a `Refusal`, or told its end once. The same holds for a look without taking.
+3. A pop that waited takes nothing when its topic or its group is not as it was: it ends, and who asks again is checked by what counts now.
 
 Source: RocketMQ broker, POP.
 """
@@ -271,6 +272,9 @@ class Pops(Room):
         try:
             if self._stops or not self._progress.is_open:
                 self._miss(pop, PopTaken(self._clock.now_ms()), PopEnd.NOTHING)
+            elif not self._taker.is_checked(pop):
+                self._waiters.wake(pop.topic, pop.group)  # another one may have what this one does not take
+                self._miss(pop, PopTaken(self._clock.now_ms()), PopEnd.NOTHING)
             else:
                 self._take_or_wait(pop)
         except Exception as error:
@@ -375,6 +379,7 @@ class Pops(Room):
         longest = len(pop_retry_topic(pop.group, pop.topic, PopSource.RETRY_V1))
         if longest > RETRY_TOPIC_BYTES_MAX:
             raise _invalid(f"the names of group and topic make a retry topic of {longest} characters")
+        pop.checked = config, group
 
 
 def _check_attempt(pop: Pop) -> None:

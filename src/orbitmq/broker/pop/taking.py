@@ -34,6 +34,7 @@ from orbitmq.protocol.message_types import MessageType
 from orbitmq.protocol.pop_receipts import PoppedQueue, PopReceipt, PopSource, pop_retry_topic
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record, encode_record
+from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.store.reading import GetResult, GetStatus
 from orbitmq.store.reads import ReadProblem
@@ -81,6 +82,8 @@ class Pop(msgspec.Struct, eq=False):
     """Until when it may wait for a message."""
     hides: bool = True
     """False: it only looks."""
+    checked: tuple[TopicConfig, SubscriptionGroupConfig] | None = None
+    """Its topic and its group as they were when it was checked."""
 
 
 class PopTaken(msgspec.Struct):
@@ -126,6 +129,10 @@ class PopTaker:
     def take(self, pop: Pop, done: Done) -> None:
         """Take what there is, and call `done` with it: at once, or when the worker has read it."""
         _PopRun(self, pop, done, [*self.queues_of(pop)]).go_on()
+
+    def is_checked(self, pop: Pop) -> bool:
+        """Whether the topic and the group of a pop are configured as they were when it was checked."""
+        return pop.checked in (None, (self._topics.get(pop.topic), self._groups.known(pop.group)))
 
     def queues_of(self, pop: Pop) -> Iterator[tuple[PopSource, PopQueue]]:
         """The queues that a pop takes of, in its order: the retry topics' first or last, by chance."""
@@ -251,7 +258,7 @@ class _PopRun:
         taker = self._taker
         taker.reading.discard(key)
         try:
-            if not self._progress.is_open and self._pop.hides:
+            if self._pop.hides and not (self._progress.is_open and taker.is_checked(self._pop)):
                 self._left.clear()
             elif isinstance(read, OSError | JobRefusedError):
                 self._taken.problem = str(read)

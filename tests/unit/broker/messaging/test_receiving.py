@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from tests.unit.broker.messaging.conftest import FrontRig
@@ -9,12 +11,14 @@ from tests.worlds.grpc_calls import ListCall
 from tests.worlds.grpc_consumers import GrpcConsumer, received
 
 from orbitmq.broker.pop.settling import PopSettling
+from orbitmq.broker.topics import WRITE
 from orbitmq.limits.grpc import RECEIVED_AT_ONCE_BYTES
 from orbitmq.limits.pop import POP_ATTEMPT_ID_CHARS_MAX, POP_MESSAGES_MAX, POP_WAITING_PER_QUEUE_MAX
 from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.messages import Broker, Code, Duration, MessageQueue, Resource
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.commands import RequestCode
 
 
 @pytest.fixture
@@ -112,6 +116,41 @@ def test_one_arrival_answers_one_receive(rig: FrontRig, consumer: GrpcConsumer) 
     rig.sent_ok("T", b"a")
     answered = [call for call in calls if call.answers]
     assert [received(call).bodies for call in answered] == [[b"a"]]
+
+
+def unreadable(rig: FrontRig) -> None:
+    rig.broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=WRITE), {})
+
+
+def disabled(rig: FrontRig) -> None:
+    rig.broker.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [(unreadable, Code.FORBIDDEN), (disabled, Code.FORBIDDEN), (orderly, None)]
+)
+def test_a_receive_that_waited_takes_nothing_by_what_counted_before(
+    rig: FrontRig, consumer: GrpcConsumer, change: Callable[[FrontRig], object], code: Code | None
+) -> None:
+    rig.sent_ok("T", b"before")
+    consumer.ack(*consumer.found())
+    waiting = consumer.start()
+    change(rig)
+    later = GrpcConsumer(rig.client("later")).start() if code is None else None
+    rig.send("T", b"a")
+    assert received(waiting).code == Code.MESSAGE_NOT_FOUND
+    if later is not None:
+        assert received(later).bodies[-1:] == [b"a"], "who asked since has not to wait"
+    else:
+        assert (consumer.receive().code, rig.broker.offsets.query("g", "T", 0)) == (code, 1)
+
+
+def test_a_deleted_group_has_no_offsets_again_because_somebody_waited(rig: FrontRig, consumer: GrpcConsumer) -> None:
+    waiting = consumer.start()
+    rig.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
+    rig.sent_ok("T", b"a")
+    assert received(waiting).code == Code.MESSAGE_NOT_FOUND
+    assert (rig.broker.groups.known("g"), rig.broker.offsets.query("g", "T", 0)) == (None, None)
 
 
 def test_too_many_receives_are_not_held(rig: FrontRig, consumer: GrpcConsumer) -> None:
