@@ -124,3 +124,53 @@ def test_a_slave_that_takes_over_has_everything_and_delivers_what_is_pending(pai
     until(lambda: bodies(again)[-1:] == [b"timed"], what="the timer of the old master")
     with again.client() as client:
         assert send(client, b"new") == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+def test_a_slave_says_who_it_is_and_gets_the_whole_log(tmp_path: Path) -> None:
+    small = {"mappedFileSizeCommitLog": 1 << 20}
+    master = ServedProcess(tmp_path / "master", settings={"brokerName": "pair", **small})
+    slave = None
+    try:
+        master.create_topic("orders")
+        with master.client() as client:
+            for number in range(60):
+                assert send(client, b"%02d" % number + b"x" * 60_000) == ResponseCode.SUCCESS
+        assert len(list((master.data / "commitlog").iterdir())) > 2
+        slave = ServedProcess(
+            tmp_path / "slave",
+            command="broker",
+            settings={
+                "brokerRole": "SLAVE", "brokerId": 3, "brokerName": "pair", "slaveReadEnable": "true",
+                "namesrvAddr": f"127.0.0.1:{master.name_port}", **small,
+            },
+        )  # fmt: skip
+        until(lambda: "slave 3 at" in master.log(), 30, what="the slave being known by its id")
+        files = sorted(path.name for path in (master.data / "commitlog").iterdir())
+        until(lambda: sorted(p.name for p in (slave.data / "commitlog").iterdir()) == files, 30, what="all files")
+        until(lambda: bodies(slave)[:1] != [] and bodies(slave)[0].startswith(b"00"), 30, what="the oldest message")
+    finally:
+        master.kill()
+        if slave is not None:
+            slave.kill()
+
+
+def test_a_master_that_lost_its_part_is_not_followed_and_does_not_follow(pair: Pair) -> None:
+    """The slave took over and took messages; so did the old master before it stood still."""
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"both")
+        pair.slave.kill()
+        until(lambda: "is let go" in pair.master.log(), what="the end of the slave's connection")
+        assert send(client, b"only at the old master") == ResponseCode.SLAVE_NOT_AVAILABLE
+    pair.master.stop()
+    new = pair.start_master("slave")
+    with new.client() as client:
+        assert send(client, b"only at the new master") == ResponseCode.SLAVE_NOT_AVAILABLE
+    old = ServedProcess(
+        pair.directory / "master",
+        command="broker",
+        settings={**pair.slave_settings, "brokerId": 2, "namesrvAddr": f"127.0.0.1:{new.name_port}"},
+    )
+    pair.processes.append(old)
+    until(lambda: "has parted from ours" in old.log(), 30, what="the refusal")
+    assert "empty the store of the slave" in old.log()

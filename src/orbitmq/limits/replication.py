@@ -59,6 +59,9 @@ TICKET_MS: Final = 30_000
 TICKETS_MAX: Final = 64
 """Tickets that wait to be used. Beyond it a slave is refused until others have been used or their time is over."""
 
+TICKET_REQUEST_MS: Final = 3_000
+"""A slave waits so long for the answer to its request, and asks again when it connects anew."""
+
 SLAVE_NAME_CHARS_MAX: Final = 128
 """Names in a request for a ticket: of the group and of the store. Broker names are not longer either."""
 

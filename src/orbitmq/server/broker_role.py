@@ -176,6 +176,7 @@ class BrokerRole:
         tools.broker.level_offsets = self.release.first_pending_by_level
         tools.broker.level_version = lambda: self._level_offsets.version
         tools.broker.copies = self.replication.status
+        tools.broker.issue_ticket = self.replication.issue
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = PortTraffic()
@@ -283,6 +284,7 @@ class BrokerRole:
         await self.replication.start(listens=self._second_port_wanted)
         self.registrar.grpc_endpoint.text = self._grpc_endpoint()
         await self.registrar.start(REGISTRATION_WAIT_MS)
+        self.replication.follow()
 
     def _grpc_endpoint(self) -> str:
         """Where other brokers send clients of gRPC."""

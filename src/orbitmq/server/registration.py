@@ -123,8 +123,10 @@ class Registrar:
         self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
         self._took_orders = took_orders
         self._servers = [_NameServer(address, clock, self._lost, calling) for address in dict.fromkeys(name_servers)]
+        self.master_address = ""
+        """The master of this group, as a name server has told a slave; empty while that is not known."""
         self.master_ha_address = ""
-        """Where the master of this group takes slaves, as a name server has told a slave; empty while that is not known."""
+        """In the same way, where it takes slaves."""
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -292,6 +294,7 @@ class Registrar:
             server.registered = True
             _log.info("registered at name server %s as %s", server.outbound.address, self.identity.address)
         if self.identity.broker_id:
+            self.master_address = answer.fields.get("masterAddr", "")
             self.master_ha_address = answer.fields.get("haServerAddr", "")
         if self._took_orders is not None and answer.body:
             try:

@@ -19,13 +19,14 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends import Sends
-from orbitmq.errors import ProtectedKeyError
+from orbitmq.errors import OrbitError, ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
 Facts = Callable[[], Mapping[str, str]]
@@ -41,6 +42,8 @@ class BrokerAdminProcessor:
             master_commit_log_max_offset=self._store.log.written_end
         )
         """Of replication; set by the server that has some."""
+        self.issue_ticket: Callable[[FollowRequest], FollowAnswer] | None = None
+        """Answers a slave that wants to follow, or raises OrbitError; set by a server with a port for slaves."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -80,6 +83,16 @@ class BrokerAdminProcessor:
     def replicas(self, command: Command, peer: Peer) -> Command:
         """Which slaves copy this broker, and how far they are; or how far this slave is (907)."""
         return response(command, ResponseCode.SUCCESS, None, None, self.copies().encode())
+
+    def follow(self, command: Command, peer: Peer) -> Command:
+        """FOLLOW_LOG: a slave asks for a ticket."""
+        if self.issue_ticket is None or self._store.is_copy:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker takes no slaves: it is one itself")
+        try:
+            answer = self.issue_ticket(FollowRequest.decode(command.body))
+        except OrbitError as error:
+            raise Refusal(ResponseCode.NO_PERMISSION, str(error)) from error
+        return response(command, ResponseCode.SUCCESS, None, None, answer.encode())
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()

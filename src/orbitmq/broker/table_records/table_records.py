@@ -266,6 +266,12 @@ class TableRecords:
         for key in unrecorded:
             table.changes.note(key, at_once=True)
 
+    @property
+    def log_id(self) -> str:
+        """Which log this is, by what it says itself; empty while it does not."""
+        identity = self.identity
+        return identity.text if identity is not None and self._words.has(identity.record_name) else ""
+
     def identify(self) -> None:
         """Record which store this is, if that is not known yet. Otherwise it is recorded with the first change of a table."""
         if self.identity is not None and self.identity.changes:

@@ -62,7 +62,9 @@ _ELECTED = "masterBrokerId:long masterAddress masterEpoch:int syncStateSetEpoch:
 
 _CONTROLLER = "there is no controller: no broker changes its role by itself"
 _CONTAINER = "a process holds one broker, there is no container of several"
-_REPLICATION = "brokers have no copies yet"
+_REPLICATION = (
+    "slaves of a group learn of its master by registration, and groups that choose it by themselves are not built"
+)
 _STATIC = "static topics, whose queues are mapped over several brokers, are not built"
 _ROCKSDB = "nothing is kept in RocksDB"
 _COLD = "reads of old messages never hold up others, so there is nothing to control"
@@ -479,6 +481,7 @@ ROWS: Final = (
     ),
     Row(_Code.EXCHANGE_BROKER_HA_INFO, refused=_REPLICATION, request=_HA_INFO, response=_HA_INFO),
     Row(_Code.GET_BROKER_HA_STATUS, "broker", needs="Cluster:Get"),
+    Row(_Code.FOLLOW_LOG, "broker", needs="Cluster:Update"),
     Row(_Code.RESET_MASTER_FLUSH_OFFSET, refused=_REPLICATION, request="masterFlushOffset:long!"),
     Row(_Code.ADD_BROKER, refused=_CONTAINER, request="configPath"),
     Row(_Code.REMOVE_BROKER, refused=_CONTAINER, request="brokerName! brokerClusterName! brokerId:long!"),

@@ -4,18 +4,19 @@ Rules of this file
 1. What is to be done when is decided by `SlaveLink`. Here are the socket, the store and the address of the master.
 2. Bytes are appended as they come. Where that fails the connection ends, and is made anew after a pause: the log ends with a whole record.
 3. Where the master is comes from the settings, else from a name server, which is asked again at every attempt.
-4. What is on the disk is reported where sends of this group wait for the disk, else what is written.
+4. A master of orbitmq gave a ticket before (`asking`), which is the first that is sent; one of RocketMQ knows none.
+5. What is on the disk is reported where sends of this group wait for the disk, else what is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from orbitmq.clock import Clock
-from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.errors import OrbitError, RecordError, RemoteError, StoreUnwritableError
 from orbitmq.limits.server import OUTBOUND_CONNECT_MS
 from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
@@ -40,8 +41,10 @@ class Following:
         clock: Clock,
         turn: Turn,
         master: Callable[[], str],
+        opening: Callable[[str], Awaitable[bytes]],
     ) -> None:
-        """`master()` is `host:port` of the master's port for slaves, empty while that is not known."""
+        """`master()` is `host:port` of the master's port for slaves, empty while that is not known. `opening(address)` asks the master for
+        what is sent there first. Raises OrbitError where it refuses."""
         self._syncs = store.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         reports = ReportedEnd.SYNCED if self._syncs else ReportedEnd.WRITTEN
         self.link: Final = SlaveLink(link_settings, reports, clock.monotonic_ns())
@@ -55,6 +58,8 @@ class Following:
         self._clock = clock
         self._turn = turn
         self._master = master
+        self._opening = opening
+        self._first_bytes = b""
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_paused = False
@@ -94,6 +99,7 @@ class Following:
             if not address:
                 raise OSError("no name server says where the master of this group is, and haMasterAddress is not set")
             host, _, port = address.rpartition(":")
+            self._first_bytes = await self._opening(address)
             async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
                 await asyncio.get_running_loop().create_connection(
                     lambda: _MasterConnection(self), host.strip("[]"), int(port)
@@ -101,6 +107,10 @@ class Following:
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             reason = f"no connection within {OUTBOUND_CONNECT_MS} ms" if isinstance(error, TimeoutError) else str(error)
             self.failed(LinkEnd.LOST, f"{address}: {reason}" if address else reason)
+        except RemoteError as error:
+            self.failed(LinkEnd.REFUSED, str(error))
+        except OrbitError as error:
+            self.failed(LinkEnd.LOST, str(error))
         finally:
             self._connecting = None
 
@@ -117,7 +127,7 @@ class Following:
                 self.failed(LinkEnd.APPEND_FAILED, str(error))
                 return
         self._transport, self._is_paused = transport, False
-        self.link.connected(end, self._clock.monotonic_ns())
+        self.link.connected(end, self._clock.monotonic_ns(), self._first_bytes)
         logger.info("following the master at %s from position %d on", self.master_address, self._store.log.end)
         self._reported = None
         self._go_on()

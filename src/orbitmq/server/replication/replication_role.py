@@ -10,17 +10,26 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.errors import PortTakenError
+from orbitmq.errors import ClientError, PortTakenError, RemoteError
+from orbitmq.limits.replication import TICKET_BYTES
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.copies import Copies
+from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.gates import CopiesGate
+from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, REPLICATION_FILE, read_state
 from orbitmq.replication.settings import BrokerKind
+from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt_epochs
+from orbitmq.server.replication.asking import ask_to_follow
 from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
 from orbitmq.server.replication.slave_port import SlavePort
 from orbitmq.server.surroundings import Surroundings
+from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.timing.appending import NOT_ATTACHED, Appenders
@@ -54,6 +63,9 @@ class ReplicationRole:
         self._tables = tables
         self._registrar = registrar
         self._worker = ThreadWorker("orbitmq-copies", process.notify)
+        self._state_file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
+        self._state = read_state(self._state_file.load(), os.urandom(DIRECTORY_ID_BYTES).hex())
+        self.office: TicketOffice | None = None
         self.kind: Final = settings.kind
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
@@ -78,8 +90,6 @@ class ReplicationRole:
     async def start(self, *, listens: bool = True) -> None:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
         if self.is_slave:
-            self.following = self._made_following()
-            self.following.start()
             return
         self.port = self._made_port()
         self._appenders.attach()
@@ -96,6 +106,12 @@ class ReplicationRole:
             self.port.serve_nobody()
             logger.warning("%s; no slave can follow this broker", error)
 
+    def follow(self) -> None:
+        """A slave begins to follow: a name server has said by now where its master is."""
+        if self.is_slave:
+            self.following = self._made_following()
+            self.following.start()
+
     async def stop(self) -> None:
         """Before the store is closed."""
         if self.following is not None:
@@ -107,8 +123,61 @@ class ReplicationRole:
     def _made_following(self) -> Following:
         process = self._process
         return Following(
-            self._store, process.settings.replication.link(), process.clock, process.turn, self._master_address
+            self._store,
+            process.settings.replication.link(),
+            process.clock,
+            process.turn,
+            self._master_address,
+            self._ask,
         )
+
+    async def _ask(self, port_for_slaves: str) -> bytes:
+        """What is sent first at that port: a ticket of this master; nothing where it is one of RocketMQ."""
+        process, own, end = self._process, self._process.settings.broker, self._store.log.end
+        main = self._registrar.master_address
+        if not main:  # nobody says where: the one is the other + 1, unless that was set
+            host, _, port = port_for_slaves.rpartition(":")
+            main = f"{host}:{int(port) - SLAVE_PORT_STEP}"
+        wanted = FollowRequest(
+            broker_name=own.broker_name,
+            broker_id=own.broker_id,
+            directory=self._state.directory,
+            log=self._tables.log_id,
+            end=end,
+            epochs=encode_marks(self._state.epochs).decode("ascii") if self._state.epochs.marks else "",
+        )
+        try:
+            answer = await ask_to_follow(main, wanted, process.clock, process.calling)
+        except RemoteError:
+            raise
+        except ClientError:
+            if self._registrar.master_address:
+                raise
+            return b""
+        if answer is None:
+            return b""
+        if adopt_epochs(self._state, answer):
+            self._save_state()
+        return encode_opening(bytes.fromhex(answer.ticket))
+
+    def issue(self, wanted: FollowRequest) -> FollowAnswer:
+        """A ticket for a slave. Raises FollowRefused."""
+        if self.office is None or self.port is None or self.port.address is None:
+            raise FollowRefused("this broker takes no slaves: its port for them is not open")
+        answer = self.office.issue(wanted, os.urandom(TICKET_BYTES), self._process.clock.monotonic_ns())
+        if self.office.is_changed:
+            self.office.is_changed = False
+            self._save_state()
+        return answer
+
+    def _save_state(self) -> None:
+        table, file = self._state.table(), self._state_file
+
+        def saved(error: BaseException | None) -> None:
+            if isinstance(error, BaseException):
+                logger.error("what is kept about copies could not be saved: %s", error)
+
+        self._worker.submit(lambda: file.save(table), saved)
 
     def _master_address(self) -> str:
         given = self._process.settings.replication.master_addresses
@@ -127,16 +196,21 @@ class ReplicationRole:
             process.clock.monotonic_ns(),
             timeout_ms=settings.timeout_ms,
         )
-        access = process.settings.access
+        office = self.office = TicketOffice(
+            self._state,
+            process.settings.broker.broker_name,
+            store.log.end,
+            lambda: self._tables.log_id,
+            lambda: self._store.log.end,
+        )
+        if office.is_changed:
+            office.is_changed = False
+            self._save_state()
         return SlavePort(
+            process,
             store,
             CopiesGate(store, copies, process.clock),
-            settings.link(),
-            process.clock,
-            process.turn,
-            process.room,
             self._worker,
             follows=lambda: self._tables.copy_follows(True),
-            peers=settings.peers,
-            authenticates=access.authenticates or access.plain,
+            redeem=office.redeem,
         )

@@ -16,28 +16,23 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, PortTakenError, ReplicationFrameError
 from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS, SLAVE_CONNECTIONS_MAX
 from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
 from orbitmq.protocol.replication.opening import read_opening
 from orbitmq.replication.classic.closing import LinkEnd
-from orbitmq.replication.classic.link_settings import LinkSettings
 from orbitmq.replication.classic.master_link import LogExtent, LogRead, MasterLink, MasterLinkState
 from orbitmq.replication.copies import Copy
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.slave_callers import may_follow_unnamed
+from orbitmq.replication.tickets import TicketBearer, TicketRefusal
 from orbitmq.replication.transfer_rate import TransferRate
 from orbitmq.server.addresses import endpoint, peer_address
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.turn import Turn
+from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
-
-if TYPE_CHECKING:
-    from orbitmq.access.policies import Network
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -49,33 +44,31 @@ class SlavePort:
 
     def __init__(
         self,
+        process: Surroundings,
         store: MessageStore,
         gate: CopiesGate,
-        link_settings: LinkSettings,
-        clock: Clock,
-        turn: Turn,
-        room: ConnectionRoom,
         worker: Worker,
         *,
         follows: Callable[[], None],
-        peers: tuple[Network, ...] = (),
-        authenticates: bool = False,
+        redeem: Callable[[bytes, int], TicketBearer | TicketRefusal],
     ) -> None:
-        """`follows()` is called when a slave begins to follow, before it is sent anything more."""
+        """`follows()` is called when a slave begins to follow, before it is sent anything more; `redeem(secret, now_ns)` says whose ticket
+        that is."""
+        access = process.settings.access
         self.gate: Final = gate
-        self.settings: Final = link_settings
-        self.clock: Final = clock
+        self.settings: Final = process.settings.replication.link()
+        self.clock: Final = process.clock
+        self.follows: Final = follows
+        self.redeem: Final = redeem
         self.connections: dict[SlaveConnection, None] = {}
         self._store = store
-        self._turn = turn
-        self._room = room
+        self._turn = process.turn
+        self._room = process.room
         self._worker = worker
-        self.follows: Final = follows
-        self._peers = peers
-        self._authenticates = authenticates
+        self._peers = process.settings.replication.peers
+        self._authenticates = access.authenticates or access.plain
         self._server: asyncio.Server | None = None
         self._extent = self._extent_now()
-        self._is_refusing = False
         self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
         """How connections of slaves ended, since the start."""
         store.deadlines.define(WAKEUP, self._look)
@@ -170,20 +163,25 @@ class SlavePort:
 
     # --- slaves ---------------------------------------------------------------------------------------------------
 
-    def admits(self, address: str) -> bool:
-        """Whether somebody from there may follow. Counts the connection where that is so."""
-        if not may_follow_unnamed(address, self._peers, authenticates=self._authenticates):
-            if not self._is_refusing:
-                self._is_refusing = True
-                wanted = "haPeerAddresses names it" if self._peers else "haPeerAddresses names some address"
-                logger.warning(
-                    "a connection from %s to the port for slaves was refused: none is taken before %s; "
-                    "further ones are not reported",
-                    address,
-                    wanted,
-                )
-            return False
-        return len(self.connections) < SLAVE_CONNECTIONS_MAX and self._room.take()
+    def admits(self) -> bool:
+        """Whether there is room for another connection, which is counted then. A stranger that has said nothing yet makes room for it."""
+        if len(self.connections) >= SLAVE_CONNECTIONS_MAX:
+            strangers = (one for one in self.connections if one.copy is None)
+            oldest = next(strangers, None)
+            if oldest is None:
+                return False
+            oldest.end(LinkEnd.REFUSED, "others came, and it had said nothing")
+        return self._room.take()
+
+    def may_follow_unnamed(self, address: str) -> bool:
+        """Whether a slave from there may follow without a ticket."""
+        return may_follow_unnamed(address, self._peers, authenticates=self._authenticates)
+
+    def replace(self, connection: SlaveConnection) -> None:
+        """The same slave has connected anew: its earlier connection ends."""
+        for other in list(self.connections):
+            if other is not connection and other.slave == connection.slave:
+                other.end(LinkEnd.REPLACED)
 
     def opened(self, connection: SlaveConnection) -> None:
         self.connections[connection] = None
@@ -228,6 +226,8 @@ class SlaveConnection(asyncio.Protocol):
         self._is_paused = False
         self._told = -1
         self.address = ""
+        self.slave = ""
+        """Its id in the group where it gave a ticket, else its address."""
         self.copy: Copy | None = None
         self.sent: Final = TransferRate(port.clock)
         self.link = MasterLink(port.settings, port.extent(), port.clock.monotonic_ns())
@@ -237,9 +237,9 @@ class SlaveConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         host, port = peer_address(transport)
         self.address = endpoint(host, port)
-        self._host = host
+        self.slave, self._host = self.address, host
         opened = cast(asyncio.Transport, transport)
-        if not self._port.admits(host):
+        if not self._port.admits():
             opened.abort()
             return
         self._transport = opened
@@ -256,13 +256,29 @@ class SlaveConnection(asyncio.Protocol):
             if opening is None:
                 self._opening += data
                 return
-            if opening.secret is not None:
-                self.end(LinkEnd.REFUSED, "it presents a ticket, and none was issued")
-                return
             self._opening, data = None, opening.rest
+            if not self._may_follow(opening.secret):
+                return
         self.link.receive_data(data, self._port.clock.monotonic_ns())
         self.go_on()
         self._port.happened()
+
+    def _may_follow(self, secret: bytes | None) -> bool:
+        port = self._port
+        if secret is None:
+            if port.may_follow_unnamed(self._host):
+                return True
+            self.end(LinkEnd.REFUSED, "it has no ticket, and haPeerAddresses does not name its address")
+            return False
+        now_ns = port.clock.monotonic_ns()
+        bearer = port.redeem(secret, now_ns)
+        if isinstance(bearer, TicketRefusal):
+            self.end(LinkEnd.REFUSED, bearer.value)
+            return False
+        self.slave = str(bearer.slave_id)
+        port.replace(self)
+        self.link = MasterLink(port.settings, port.extent(), now_ns, from_oldest=True)
+        return True
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -325,11 +341,12 @@ class SlaveConnection(asyncio.Protocol):
             self._port.gate.reported(self.copy, acknowledged)
             return
         self._port.gate.turn_ended()
-        self.copy = self._port.gate.connected(self.address, max(acknowledged, 0), counts_as=self._host)
+        counts_as = self._host if self.slave == self.address else None
+        self.copy = self._port.gate.connected(self.slave, max(acknowledged, 0), counts_as=counts_as)
         if self.copy is None:
             self.link.close(LinkEnd.REFUSED, f"{COPIES_MAX} slaves follow already")
         else:
-            logger.info("a slave at %s follows from position %d on", self.address, self.link.sent_end)
+            logger.info("slave %s at %s follows from position %d on", self.slave, self.address, self.link.sent_end)
             self._port.follows()
 
     def _write(self) -> None:

@@ -1,0 +1,32 @@
+"""Bodies of orbitmq's own request about copies: a slave asks its master whether it may follow, and gets a ticket for the port for slaves.
+
+Rules of this file
+1. JSON members have the field's name in camel case.
+2. A master of RocketMQ answers that it does not support the request: then its slave follows without a name.
+"""
+
+from __future__ import annotations
+
+from orbitmq.protocol.remoting.bodies.json_body import Int64, JsonBody
+
+
+class FollowRequest(JsonBody):
+    """Body of FOLLOW_LOG: who wants to follow, and what log it has.
+
+    `directory` is the id of the slave's directory, `log` that of the log in it; empty while it has none, or does not know. `end` is where
+    that log ends, `epochs` who wrote it from where on (the text of `orbitmq.replication.epoch_marks`), empty where nothing is known.
+    """
+
+    broker_name: str
+    broker_id: Int64
+    directory: str
+    log: str = ""
+    end: Int64 = 0
+    epochs: str = ""
+
+
+class FollowAnswer(JsonBody):
+    """Answer to FOLLOW_LOG: `ticket` (hexadecimal digits) is good once and for half a minute. `epochs` are the master's."""
+
+    ticket: str
+    epochs: str

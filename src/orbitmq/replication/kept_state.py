@@ -1,0 +1,57 @@
+"""What a broker keeps about copies beside its log: the id of its directory, whose slaves it knows, and who wrote its log from where on.
+
+A JSON file, `config/orbitmq-replication.json`. A broker that never had a copy and never was one has none.
+
+Rules of this file
+1. The id of a directory is not that of its log (`orbitmq.id`), which all copies share.
+2. Nothing here reads or writes a file; a table that is not sound is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
+
+REPLICATION_FILE = "orbitmq-replication.json"
+DIRECTORY_ID_BYTES = 16
+
+
+class KeptState(msgspec.Struct):
+    directory: str
+    """32 hexadecimal digits, made once at random."""
+    slaves: dict[int, str] = {}
+    """The directory of each slave that has followed, by its id."""
+    epochs: EpochMarks = msgspec.field(default_factory=EpochMarks)
+
+    def table(self) -> dict[str, Any]:
+        """As JSON keeps it."""
+        return {
+            "directory": self.directory,
+            "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
+            "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
+        }
+
+
+class _Table(msgspec.Struct):
+    directory: str
+    epochs: list[tuple[int, int]] = []
+    slaves: dict[int, str] = {}
+
+
+def read_state(table: object, new_directory: str) -> KeptState:
+    """`table` as it was read, None where there is none. StoreDamagedError where it cannot be what `KeptState.table` gave."""
+    if table is None:
+        return KeptState(new_directory)
+    try:
+        read = msgspec.convert(table, _Table, strict=False)
+        marks = EpochMarks(EpochMark(*one) for one in read.epochs)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise StoreDamagedError(
+            f"{REPLICATION_FILE} cannot be read: {error}",
+            remedy="restore it, or remove it: then this broker knows neither its slaves nor who wrote its log from where on",
+        ) from error
+    return KeptState(read.directory, dict(read.slaves), marks)
