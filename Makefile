@@ -26,7 +26,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ demo: $(STAMP) ## The order-timeout story through Spark: 20,000 orders, or SCALE
 
 demo-quick: $(STAMP) ## The same story without Spark: a server, and a client that sends and receives
 	@$(BIN)/python -m examples.order_timeout.story $(ARGS)
+
+demo-pair: $(STAMP) ## The story at a master and a slave in processes of their own, of which one is killed and then the other
+	@$(BIN)/python -m examples.order_timeout_pair.story $(ARGS)
 
 test: $(STAMP) ## Run the test suite; what cannot run here says why and is counted
 	@$(BIN)/python -m pytest $(ARGS)
