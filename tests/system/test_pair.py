@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from server_process import RawClient, ServedProcess, free_ports, pull_fields, se
 
 from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
 
 Serve = Callable[..., ServedProcess]
 
@@ -174,3 +177,35 @@ def test_a_master_that_lost_its_part_is_not_followed_and_does_not_follow(pair: P
     pair.processes.append(old)
     until(lambda: "has parted from ours" in old.log(), 30, what="the refusal")
     assert "empty the store of the slave" in old.log()
+
+
+def promote(server: ServedProcess, **wanted: bool) -> Command:
+    with RawClient(server.port) as client:
+        return client.call(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest(**wanted).encode())
+
+
+def test_a_slave_is_made_master_while_it_runs(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        fields = {**send_fields("orders"), "i": "TIMER_DELAY_SEC\x013\x02"}
+        assert client.call(RequestCode.SEND_MESSAGE_V2, fields, b"timed").code == ResponseCode.SUCCESS
+        refused = promote(pair.slave)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "stop that one first" in (refused.remark or "")
+    pair.master.kill()
+    until(lambda: "is not followed" in pair.slave.log(), 30, what="the slave missing its master")
+    began = time.monotonic()
+    answer = promote(pair.slave)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    with pair.slave.client() as client:
+        assert send(client, b"new") == ResponseCode.SUCCESS, "an asynchronous master asks nobody"
+    assert time.monotonic() - began < 10
+    until(lambda: set(bodies(pair.slave)) == {b"first", b"timed", b"new"}, what="the timer of the old master")
+    assert promote(pair.slave).code == ResponseCode.INVALID_PARAMETER
+
+    pair.slave.stop()
+    pair.slave = pair.start_slave()
+    with pair.slave.client() as client:
+        assert send(client, b"after a start") == ResponseCode.SUCCESS, "it stays the master, whatever its settings say"
+    assert "its settings still say SLAVE" in pair.slave.log()

@@ -15,6 +15,7 @@ import msgspec
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
+from orbitmq.replication.settings import BrokerKind
 
 REPLICATION_FILE = "orbitmq-replication.json"
 DIRECTORY_ID_BYTES = 16
@@ -26,11 +27,14 @@ class KeptState(msgspec.Struct):
     slaves: dict[int, str] = {}
     """The directory of each slave that has followed, by its id."""
     epochs: EpochMarks = msgspec.field(default_factory=EpochMarks)
+    promoted: BrokerKind | None = None
+    """What a slave was made by a person's command, whatever its settings say."""
 
     def table(self) -> dict[str, Any]:
         """As JSON keeps it."""
         return {
             "directory": self.directory,
+            **({} if self.promoted is None else {"promoted": self.promoted.value}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -40,6 +44,7 @@ class _Table(msgspec.Struct):
     directory: str
     epochs: list[tuple[int, int]] = []
     slaves: dict[int, str] = {}
+    promoted: BrokerKind | None = None
 
 
 def read_state(table: object, new_directory: str) -> KeptState:
@@ -54,4 +59,4 @@ def read_state(table: object, new_directory: str) -> KeptState:
             f"{REPLICATION_FILE} cannot be read: {error}",
             remedy="restore it, or remove it: then this broker knows neither its slaves nor who wrote its log from where on",
         ) from error
-    return KeptState(read.directory, dict(read.slaves), marks)
+    return KeptState(read.directory, dict(read.slaves), marks, read.promoted)

@@ -94,6 +94,10 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             refuses=self.refuses,
         )
 
+    def as_kind(self, kind: BrokerKind) -> ReplicationSettings:
+        """The same with another role."""
+        return msgspec.structs.replace(self, kind=kind)
+
     def check(self, broker_id: int) -> None:
         """Raises ConfigurationError where the values do not go together."""
         if self.kind is BrokerKind.SLAVE and broker_id < 1:

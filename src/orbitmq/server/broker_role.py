@@ -177,6 +177,7 @@ class BrokerRole:
         tools.broker.level_version = lambda: self._level_offsets.version
         tools.broker.copies = self.replication.status
         tools.broker.issue_ticket = self.replication.issue
+        tools.broker.make_master = self.replication.promote
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = PortTraffic()

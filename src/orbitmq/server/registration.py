@@ -224,6 +224,11 @@ class Registrar:
                 break
         took(found)
 
+    def become(self, broker_id: int) -> None:
+        """This broker has that id from now on, which name servers are told at once; they forget the earlier one of its address."""
+        self.identity = msgspec.structs.replace(self.identity, broker_id=broker_id)
+        self.register_all()
+
     def register_all(self) -> None:
         """Send the whole table to every name server now."""
         for server in self._servers:

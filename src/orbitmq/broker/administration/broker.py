@@ -26,7 +26,7 @@ from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, HaRu
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
 Facts = Callable[[], Mapping[str, str]]
@@ -44,6 +44,8 @@ class BrokerAdminProcessor:
         """Of replication; set by the server that has some."""
         self.issue_ticket: Callable[[FollowRequest], FollowAnswer] | None = None
         """Answers a slave that wants to follow, or raises OrbitError; set by a server with a port for slaves."""
+        self.make_master: Callable[[PromoteRequest, Callable[[PromoteAnswer | OrbitError], None]], None] | None = None
+        """Makes this slave the master, and tells when it is, or why not; set by such a server as well."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -93,6 +95,20 @@ class BrokerAdminProcessor:
         except OrbitError as error:
             raise Refusal(ResponseCode.NO_PERMISSION, str(error)) from error
         return response(command, ResponseCode.SUCCESS, None, None, answer.encode())
+
+    def promote(self, command: Command, peer: Peer) -> None:
+        """PROMOTE_SLAVE: this slave becomes the master. Answered when it takes messages."""
+        wanted = PromoteRequest.decode(command.body)
+        if self.make_master is None or not self._store.is_copy:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+
+        def done(result: PromoteAnswer | OrbitError) -> None:
+            if isinstance(result, OrbitError):
+                peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))
+            else:
+                peer.send(response(command, ResponseCode.SUCCESS, None, None, result.encode()))
+
+        self.make_master(wanted, done)
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()

@@ -1,4 +1,5 @@
-"""Bodies of orbitmq's own request about copies: a slave asks its master whether it may follow, and gets a ticket for the port for slaves.
+"""Bodies of orbitmq's own requests about copies: a slave asks its master whether it may follow, and gets a ticket for the port for slaves;
+a person makes a slave the master.
 
 Rules of this file
 1. JSON members have the field's name in camel case.
@@ -30,3 +31,17 @@ class FollowAnswer(JsonBody):
 
     ticket: str
     epochs: str
+
+
+class PromoteRequest(JsonBody):
+    """Body of PROMOTE_SLAVE, to the slave that becomes master. `synchronous`: as SYNC_MASTER. While it follows a master that lives it
+    refuses, unless `although_master_lives`."""
+
+    synchronous: bool = False
+    although_master_lives: bool = False
+
+
+class PromoteAnswer(JsonBody):
+    """Answer to PROMOTE_SLAVE: the log went up to `end` when the slave became master."""
+
+    end: Int64

@@ -482,6 +482,7 @@ ROWS: Final = (
     Row(_Code.EXCHANGE_BROKER_HA_INFO, refused=_REPLICATION, request=_HA_INFO, response=_HA_INFO),
     Row(_Code.GET_BROKER_HA_STATUS, "broker", needs="Cluster:Get"),
     Row(_Code.FOLLOW_LOG, "broker", needs="Cluster:Update"),
+    Row(_Code.PROMOTE_SLAVE, "broker", needs="Cluster:Update"),
     Row(_Code.RESET_MASTER_FLUSH_OFFSET, refused=_REPLICATION, request="masterFlushOffset:long!"),
     Row(_Code.ADD_BROKER, refused=_CONTAINER, request="configPath"),
     Row(_Code.REMOVE_BROKER, refused=_CONTAINER, request="brokerName! brokerClusterName! brokerId:long!"),

@@ -9,20 +9,22 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.errors import ClientError, PortTakenError, RemoteError
+from orbitmq.errors import ClientError, OrbitError, PortTakenError, RemoteError
 from orbitmq.limits.replication import TICKET_BYTES
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
 from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, REPLICATION_FILE, read_state
-from orbitmq.replication.settings import BrokerKind
+from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt_epochs
 from orbitmq.server.replication.asking import ask_to_follow
 from orbitmq.server.replication.following import Following
@@ -32,6 +34,7 @@ from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import ThreadWorker
+from orbitmq.store.writability import COPY
 from orbitmq.timing.appending import NOT_ATTACHED, Appenders
 
 if TYPE_CHECKING:
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from orbitmq.server.registration import Registrar
 
 logger = logging.getLogger("orbitmq.replication")
+
+
+class PromotionRefused(OrbitError):
+    """A slave does not become master; the remedy says what to do first."""
+
 
 SLAVE_PORT_STEP: Final = 1
 """Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
@@ -65,15 +73,38 @@ class ReplicationRole:
         self._worker = ThreadWorker("orbitmq-copies", process.notify)
         self._state_file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
         self._state = read_state(self._state_file.load(), os.urandom(DIRECTORY_ID_BYTES).hex())
+        self._promoting: asyncio.Task[None] | None = None
         self.office: TicketOffice | None = None
-        self.kind: Final = settings.kind
+        self._settings = self._settings_now(settings)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
         self.following: Following | None = None
         if self.is_slave:
             store.only_copy(NOT_ATTACHED)
-        elif settings.rule().needed:
+        elif self._settings.rule().needed:
             tables.copy_follows(True)
+
+    def _settings_now(self, given: ReplicationSettings) -> ReplicationSettings:
+        """A slave that was made master is one after a start as well, until its settings say so themselves."""
+        promoted = self._state.promoted
+        if promoted is None:
+            return given
+        if given.kind is not BrokerKind.SLAVE:
+            self._state.promoted = None
+            self._save_state()
+            return given
+        logger.warning(
+            "this broker was made master by a command, and its settings still say SLAVE: give it brokerRole=%s and brokerId=0; "
+            "or remove `promoted` from %s, and it follows a master again",
+            promoted.value,
+            self._state_file.path,
+        )
+        self._registrar.become(0)
+        return given.as_kind(promoted)
+
+    @property
+    def kind(self) -> BrokerKind:
+        return self._settings.kind
 
     @property
     def is_slave(self) -> bool:
@@ -91,15 +122,18 @@ class ReplicationRole:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
         if self.is_slave:
             return
+        await self._lead(listens=listens)
+
+    async def _lead(self, *, listens: bool) -> None:
+        """Append, and take slaves."""
         self.port = self._made_port()
         self._appenders.attach()
-        settings = self._process.settings
-        asked_for = bool(settings.replication.listen_port) or self.kind is BrokerKind.SYNC_MASTER
-        if not settings.replication.listens or not (listens or asked_for):
+        asked_for = bool(self._settings.listen_port) or self.kind is BrokerKind.SYNC_MASTER
+        if not self._settings.listens or not (listens or asked_for):
             self.port.serve_nobody()
             return
         try:
-            await self.port.start(settings.host, self.listen_port)
+            await self.port.start(self._process.settings.host, self.listen_port)
         except PortTakenError as error:
             if asked_for:
                 raise
@@ -111,6 +145,45 @@ class ReplicationRole:
         if self.is_slave:
             self.following = self._made_following()
             self.following.start()
+
+    def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
+        """Make this slave the master, and tell when it takes messages, or why it does not become one. On the loop."""
+        if not self.is_slave or self._promoting is not None:
+            done(PromotionRefused("this broker is no slave, or becomes a master just now"))
+            return
+        if self.following is not None and self.following.is_connected and not wanted.although_master_lives:
+            done(
+                PromotionRefused(
+                    f"the master at {self.following.master_address} lives, and there would be two",
+                    remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
+                )
+            )
+            return
+        self._promoting = asyncio.get_running_loop().create_task(self._promote(wanted, done), name="promote")
+
+    async def _promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
+        following, self.following = self.following, None
+        try:
+            if following is not None:
+                await following.stop()
+            end = self._store.begin_raw()
+            kind = BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
+            self._settings, self._state.promoted = self._settings.as_kind(kind), kind
+            self._store.allow(COPY)
+            if self._settings.rule().needed:
+                self._tables.copy_follows(True)
+            await self._lead(listens=True)
+            self._save_state()
+            self._registrar.become(0)
+            logger.warning(
+                "this broker is the master (%s) from position %d of the log on, by a command", kind.value, end
+            )
+            done(PromoteAnswer(end=end))
+        except OrbitError as error:
+            logger.error("becoming the master failed: %s", error)
+            done(error)
+        finally:
+            self._promoting = None
 
     async def stop(self) -> None:
         """Before the store is closed."""
@@ -188,7 +261,7 @@ class ReplicationRole:
 
     def _made_port(self) -> SlavePort:
         process, store = self._process, self._store
-        settings = process.settings.replication
+        settings = self._settings
         copies = Copies(
             settings.rule(),
             store.log.written_end,
