@@ -67,6 +67,10 @@ POP_ACK_BITS_BYTES_MAX: Final = 8_192
 POP_ACKS_AT_ONCE_MAX: Final = 10_000
 """Messages, and pops, of one batch of acknowledgements: about 20 ms. Beyond it the answer is MESSAGE_ILLEGAL, and none is settled."""
 
+POP_SHORTENED_MAX: Final = 10_000
+"""Messages that are remembered, 0.4 KB each, because they come back before an earlier receipt says so. An acknowledgement by such a receipt
+of one that is forgotten is answered as that of a settled message."""
+
 POP_COPIES_READ_MAX: Final = 50_000
 """Messages in retry topics that a start looks at: about 1.5 s. What else was stored again is delivered twice."""
 

@@ -6,6 +6,8 @@ before it was compared with what is in flight.
 Rules of this file
 1. Acknowledging never fails because of the pop that it names: one that is out of date, or of another broker, settles nothing.
 2. What becomes of messages of ordered pops is decided by `ordering`.
+3. A message that was hidden for a shorter time comes back while an earlier receipt is good by its own words: it is remembered until then
+   (`ShortenedTimes`), or that receipt would seem to be one of a message that is settled.
 
 Source: RocketMQ broker, POP: acknowledgements and invisible times.
 """
@@ -19,11 +21,17 @@ import msgspec
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
-from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
+from orbitmq.broker.pop.in_flight import LEAVING, Popped, PopQueue, QueueInFlight
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.errors import ProtocolError, StoreUnwritableError
-from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_INVISIBLE_MS_MAX, POP_JOINED_OFFSETS_MAX, POP_MESSAGES_MAX
+from orbitmq.limits.pop import (
+    POP_CLOCK_SLACK_MS,
+    POP_INVISIBLE_MS_MAX,
+    POP_JOINED_OFFSETS_MAX,
+    POP_MESSAGES_MAX,
+    POP_SHORTENED_MAX,
+)
 from orbitmq.protocol.pop_receipts import ORDER_REVIVE_QUEUE, PopReceipt
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.codes import ResponseCode
@@ -58,6 +66,37 @@ class Hiding(NamedTuple):
     """Negative after the clock was set back: the pop time is later than any before, and the message is due before it."""
 
 
+class ShortenedTimes:
+    """Messages that are hidden for less time than an earlier receipt of them says, and by which pop."""
+
+    def __init__(self) -> None:
+        self._pops: dict[tuple[PopQueue, int], tuple[int, int]] = {}
+        """Pop time of the one that counts, and until when an earlier receipt is good; those noted first come first."""
+
+    def note(self, before: Popped | None, key: PopQueue, popped_ms: int, due_ms: int, now_ms: int) -> None:
+        """A message that was in flight as `before` says is hidden anew until `due_ms`."""
+        if before is None or before.due_ms == LEAVING:
+            return
+        _, until_ms = self._pops.pop((key, before.offset), (0, 0))
+        until_ms = max(until_ms, before.due_ms)
+        if until_ms <= due_ms:
+            return
+        self._pops[key, before.offset] = popped_ms, until_ms
+        first = next(iter(self._pops))
+        if len(self._pops) > POP_SHORTENED_MAX or self._pops[first][1] <= now_ms:
+            del self._pops[first]
+
+    def settled(self, key: PopQueue, offset: int) -> None:
+        """Every receipt of it is one of a settled message now."""
+        if self._pops:
+            self._pops.pop((key, offset), None)
+
+    def has_replaced(self, key: PopQueue, offset: int, popped_ms: int) -> bool:
+        """Whether the message was hidden anew since this pop, and was not acknowledged then."""
+        known = self._pops.get((key, offset))
+        return known is not None and known[0] != popped_ms
+
+
 class PopSettling:
     def __init__(
         self,
@@ -78,6 +117,7 @@ class PopSettling:
         self._orders = progress.orders
         self._checkpoints = checkpoints
         self._wake = wake
+        self._shortened = ShortenedTimes()
 
     def queue_of(self, topic: str, group: str, queue_id: int) -> PopQueue:
         """The queue of that name. `topic` is where the message lies, which of one that came back is a retry topic. Raises `Refusal`."""
@@ -99,6 +139,7 @@ class PopSettling:
             queue = self._progress.find(key)
             if queue is not None and queue.settle(offset, pop.popped_ms):
                 self._progress.settled(key)
+                self._shortened.settled(key, offset)
                 return True
         if not self._lies_in_queue(key, offset):
             raise _no_message(key, offset)
@@ -133,12 +174,14 @@ class PopSettling:
         self._check_not_overdue(key, offset)
         popped_ms, due_ms = self._times(pop.popped_ms, invisible_ms)
         queue = self._progress.find(key)
+        before = None if queue is None else queue.find(offset)
         if (
             queue is None
             or pop.broker_name != self._name
             or not self._renew(queue, offset, pop.popped_ms, popped_ms, due_ms, suspended=suspended)
         ):
             raise _no_message(key, offset)
+        self._shortened.note(before, key, popped_ms, due_ms, self._clock.now_ms())
         return Hiding(popped_ms, due_ms - popped_ms)
 
     def show(self, messages: Iterable[PoppedMessage], *, suspended: bool) -> int:
@@ -161,8 +204,10 @@ class PopSettling:
                 continue
         for key, named in together.items():
             popped_ms, due_ms = self._times(max(popped_ms for _, popped_ms in named), 0)
-            queue = self._progress.in_flight.queues[key]
+            queue, now_ms = self._progress.in_flight.queues[key], self._clock.now_ms()
             for offsets in _neighbours(sorted({offset for offset, _ in named})):
+                for offset in offsets:
+                    self._shortened.note(queue.find(offset), key, popped_ms, due_ms, now_ms)
                 queue.renew_together(offsets, popped_ms, due_ms, suspended=suspended)
                 count += len(offsets)
         return count
@@ -190,7 +235,9 @@ class PopSettling:
         queue = self._progress.find(key)
         if offset >= self._progress.next_offset(key):  # it comes yet, unless pops pass over it
             return queue is not None and offset in queue.passed_over and queue.find(offset) is None
-        return queue is None or queue.find(offset) is None
+        return (queue is None or queue.find(offset) is None) and not self._shortened.has_replaced(
+            key, offset, pop.popped_ms
+        )
 
     def _settle_in_order(self, key: PopQueue, offset: int, pop: PopName) -> bool:
         if offset < self._progress.first_unsettled(key):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.broker.messaging.conftest import FrontRig
-from tests.worlds.grpc_consumers import GrpcConsumer
+from tests.worlds.grpc_consumers import GrpcConsumer, received
 
 from orbitmq.broker.pop.in_flight import QueueInFlight
 from orbitmq.limits.grpc import ACK_ENTRIES_MAX
@@ -297,6 +297,56 @@ def test_the_old_handle_is_spent(rig: FrontRig, consumer: GrpcConsumer, handle: 
     assert in_flight(rig) == 1
     assert consumer.ack(new).status.code == Code.OK
     assert in_flight(rig) == 0
+
+
+@pytest.mark.parametrize("hiding", [[0], [1_000], [50_000, 0], [70_000, 0]])
+def test_the_old_handle_is_spent_after_its_message_came_back_as_well(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str, hiding: list[int]
+) -> None:
+    new = handle
+    for invisible_ms in hiding:
+        rig.clock.advance(1)
+        new = consumer.change(new, invisible_ms).receipt_handle
+    rig.advance(2_000)
+    assert codes(consumer.ack(handle)) == [Code.INVALID_RECEIPT_HANDLE]
+    (again,) = consumer.found()
+    assert codes(consumer.ack(again, again)) == [Code.OK, Code.OK]
+
+
+def test_the_old_handle_is_as_good_as_the_new_when_that_has_settled_the_message(
+    rig: FrontRig, consumer: GrpcConsumer, handle: str
+) -> None:
+    rig.clock.advance(1)
+    new = consumer.change(handle, 20_000).receipt_handle
+    assert codes(consumer.ack(new, handle, new)) == [Code.OK] * 3
+
+
+def test_what_is_given_back_is_not_settled_by_the_handle_that_its_client_did_not_get(
+    rig: FrontRig, consumer: GrpcConsumer
+) -> None:
+    rig.sent_ok("T", b"a")
+    call = consumer.start()
+    (handle,) = received(call).handles
+    rig.clock.advance(1)
+    assert call.lost is not None
+    call.lost()
+    rig.advance(1_000)
+    assert codes(consumer.ack(handle)) == [Code.INVALID_RECEIPT_HANDLE]
+    assert consumer.receive().bodies == [b"a"]
+
+
+def test_of_too_many_old_handles_the_first_are_forgotten(
+    rig: FrontRig, consumer: GrpcConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.broker.pop.settling.POP_SHORTENED_MAX", 2)
+    for _ in range(3):
+        rig.sent_ok("T", b"a")
+    handles = consumer.found()
+    rig.clock.advance(1)
+    for handle in handles:
+        consumer.change(handle, 0)
+    rig.advance(1_000)
+    assert codes(consumer.ack(*handles)) == [Code.OK, Code.INVALID_RECEIPT_HANDLE, Code.INVALID_RECEIPT_HANDLE]
 
 
 def test_an_old_handle_beside_the_new_is_noticed(
