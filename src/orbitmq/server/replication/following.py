@@ -158,8 +158,13 @@ class Following:
 
     def _turn_ended(self) -> None:
         if self._transport is not None:
-            log = self._store.log
-            self.link.appended(log.written_end, log.synced_end, self._clock.monotonic_ns())
+            log, came_end = (
+                self._store.log,
+                self._store.raw_end,
+            )  # a log ends behind the filler of a file when its head has come
+            self.link.appended(
+                min(log.written_end, came_end), min(log.synced_end, came_end), self._clock.monotonic_ns()
+            )
             self._go_on()
 
     # --- what follows ---------------------------------------------------------------------------------------------
