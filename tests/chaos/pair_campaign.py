@@ -1,0 +1,42 @@
+"""A synchronous pair whose processes and link fail: `python -m tests.chaos.pair_campaign --seeds 10 --seed 1`.
+
+Prints an account of each seed. Exit code 0 when every promise was kept, 1 otherwise; with `--plant BUG` it should be 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.pair_run import PairRun
+from tests.chaos.planted_pair import PLANTED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="the first")
+    parser.add_argument("--disasters", type=int, default=16, help="of each seed")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
+    options = parser.parse_args(arguments)
+    broken = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
+            run = PairRun(Path(directory), seed, options.plant)
+            asyncio.run(run.run(run.drawn(options.disasters)))
+        print(f"{run.summary()}; {time.monotonic() - began:.0f} s", flush=True)
+        for finding in run.findings:
+            print(f"  BROKEN: {finding}", flush=True)
+        broken += bool(run.findings)
+    print(f"{options.seeds} seeds from {options.seed}: {broken} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

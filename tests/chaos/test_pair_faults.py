@@ -1,0 +1,53 @@
+"""A synchronous pair whose processes and link fail: what was answered 0 is on both logs, which are equal; planted bugs are caught."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.chaos.pair_campaign import main
+from tests.chaos.pair_run import Disaster, PairRun
+from tests.chaos.planted_pair import PLANTED
+
+SEED = int(os.environ.get("PAIR_SEED", "1"))
+PLAYED = (
+    (Disaster.KILL_MASTER, Disaster.BAD_LINK, Disaster.FREEZE_SLAVE),
+    (Disaster.KILL_SLAVE, Disaster.TAKE_OVER),
+)
+CATCHES = {"reported_before_the_append": Disaster.KILL_SLAVE, "answered_before_the_copy": Disaster.FREEZE_SLAVE}
+"""By planted bug: what brings it to light."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(PLAYED)))
+async def test_what_was_answered_0_is_on_both_logs(tmp_path: Path, number: int, figure: Callable[[str], None]) -> None:
+    run = PairRun(tmp_path, SEED + number)
+    await run.run(PLAYED[number])
+    figure(f"pair: {run.summary()}")
+    assert run.findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", PLANTED)
+async def test_a_planted_bug_is_caught(tmp_path: Path, bug: str) -> None:
+    run = PairRun(tmp_path, SEED, bug)
+    await run.run([CATCHES[bug]])
+    assert any("answered 0 are not in the log of the slave" in finding for finding in run.findings), run.summary()
+
+
+def test_the_command_prints_an_account_and_answers_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(self: PairRun, _: object) -> None:
+        self.answers[b"<1-0-1>"] = 0
+        if self.seed == 2:
+            self.findings.append("planned")
+
+    monkeypatch.setattr(PairRun, "run", run)
+    assert main(["--seeds", "1", "--seed", "1"]) == 0
+    assert main(["--seeds", "2", "--seed", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "BROKEN: planned\n" in printed
+    assert "2 seeds from 1: 1 broken" in printed
