@@ -3,7 +3,8 @@
 Rules of this file
 1. What is wrong with a request is told before anything of it is stored.
 2. Every message has its own entry in the answer, in the order of the request, whatever became of it.
-3. A single message with a message group goes to the group's queue; others go to any. Permissions of a topic count for each send.
+3. A message with a message group goes to the group's queue; others go to any. RocketMQ's proxy lets those of a request with several go to
+   any as well, and so behind or before others of their group. Permissions of a topic count for each send.
 
 Source: RocketMQ gRPC, SendMessage.
 """
@@ -86,17 +87,16 @@ class SendCalls:
         """Raises RpcError for a request that is wrong."""
         sent = sent_messages(request, call.address[0], self._clock.now_ms(), self._limits)
         config = self._topics.get(sent[0].topic)
-        queue_id = ANY_QUEUE
-        if config is not None:  # else the broker says so
+        queues = 0  # of a topic that is not there, which the broker says
+        if config is not None:
             self._check_writable(config)
-            if len(sent) == 1 and sent[0].group:
-                queue_id = queue_of_group(sent[0].group, config.write_queue_nums)
+            queues = config.write_queue_nums
         origin = Origin(call.host, OUR_VERSION, knows_types=self._knows_types)
         open_send = _OpenSend(call, origin, call.received_ns, [UNKNOWN] * len(sent), len(sent))
         for at, message in enumerate(sent):
             sending = Sending(
                 message.topic,
-                queue_id,
+                queue_of_group(message.group, queues) if message.group and queues else ANY_QUEUE,
                 message.body,
                 message.properties,
                 sys_flag=message.sys_flag,

@@ -235,6 +235,20 @@ def test_a_message_group_has_one_queue_for_ever(world: World) -> None:
     assert queues == {group: {queue_of_group(group, QUEUES)} for group in queues}
 
 
+def test_messages_of_a_group_keep_their_order_when_several_come_in_a_request(world: World) -> None:
+    world.rig.chosen_queue = queue_of_group("g", QUEUES) + 1
+    for number in range(0, 12, 4):
+        world.send(message("F", body=b"%d" % number, message_group="g"))
+        several = [
+            message("F", body=b"%d" % (number + more), message_id=f"{number + more}", message_group="g")
+            for more in (1, 2, 3)
+        ]
+        world.send(*several, message("F", message_group="other", message_id="other"))
+    queue = [record.body for record in world.rig.records("F", queue_of_group("g", QUEUES))]
+    assert [body for body in queue if body != b"body"] == [b"%d" % number for number in range(12)]
+    assert len(world.rig.records("F", queue_of_group("other", QUEUES))) >= 3
+
+
 def test_each_message_of_a_request_has_its_entry_in_order(world: World) -> None:
     sent = [message(message_id=f"id-{number}", body=b"x" * (number + 1)) for number in range(5)]
     answer = world.send(*sent)
