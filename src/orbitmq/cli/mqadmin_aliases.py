@@ -288,6 +288,9 @@ ALIASES: Final[dict[str, Alias]] = {
         },
         rewrite=_pairs,
     ),
+    "haStatus": Alias(
+        ("replica", "status"), {"b,brokerAddr": ARGUMENT, "c,clusterName": "--cluster", "i,interval": REFUSED}
+    ),
     "wipeWritePerm": Alias(("broker", "wipe-write", "--yes"), {"b,brokerName": ARGUMENT}),
     "addWritePerm": Alias(("broker", "add-write"), {"b,brokerName": ARGUMENT}),
     "updateKvConfig": Alias(

@@ -61,6 +61,13 @@ HOLDING: Final = (CopyState.JOINING, CopyState.COUNTED)
 """Sends wait for these, and nothing is confirmed without them."""
 
 
+NOT_COUNTED: Final = {
+    CopyState.SEEDING: "it is being given what it lacks",
+    CopyState.BEHIND: "it has not kept up since it connected",
+    CopyState.JOINING: "it keeps up, and does not have all that is confirmed yet",
+}
+
+
 class Copy(msgspec.Struct, eq=False):
     """One connection of one slave."""
 
@@ -161,6 +168,12 @@ class Copies:
         return outcome(self.rule, self._positions(), end)
 
     @property
+    def missing(self) -> int:
+        """Copies that have to keep up before sends are answered 0 again; 0 where there are enough, or none is waited for."""
+        count = len(self._positions())
+        return max(self.rule.needed_with(count) - count, 0)
+
+    @property
     def confirmable_end(self) -> int | None:
         """How far copies let the log be confirmed; None: as far as you like. It may go down; what was confirmed stays so."""
         return confirmable_end(self.rule, self._positions())
@@ -177,6 +190,14 @@ class Copies:
         since_ns = self._ages.written_ns(copy.position)
         waited_ms = 0 if since_ns is None else max(now_ns - since_ns, 0) // NS_PER_MS
         return CopyLag(max(self._ages.end - copy.position, 0), waited_ms)
+
+    def why_not_counted(self, copy: Copy) -> str:
+        """In words for an operator; empty for a copy that counts."""
+        if copy.state is CopyState.COUNTED:
+            return ""
+        if copy.state is CopyState.BEHIND and copy.fell_back:
+            return copy.fell_back
+        return NOT_COUNTED[copy.state]
 
     # --- who counts --------------------------------------------------------------------------------------------------
 

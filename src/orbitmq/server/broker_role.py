@@ -178,6 +178,7 @@ class BrokerRole:
         tools.broker.copies = self.replication.status
         tools.broker.issue_ticket = self.replication.issue
         tools.broker.make_master = self.replication.promote
+        tools.broker.more_facts.append(self.replication.facts)
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = PortTraffic()
@@ -257,6 +258,7 @@ class BrokerRole:
             (self.listener, self.second),
             opened_in_ns=self._opened_in_ns,
         )
+        watch.watch_replication(self.replication)
         if self._process.settings.grpc.enable:
             watch.watch_grpc(self.grpc.listener)
         if watch.guard is not None:

@@ -29,6 +29,8 @@ from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
 from orbitmq.server.registration import Registrar
+from orbitmq.server.replication.replica_metrics import ReplicaMetrics
+from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watching import UnreadyReason, Watching
@@ -166,8 +168,8 @@ class WatchRole:
 
         def readiness() -> list[UnreadyReason]:
             reasons = []
-            if not store.writable:
-                reasons.append(UnreadyReason("store_unwritable", store.unwritable_reason))
+            if trouble := store.trouble:
+                reasons.append(UnreadyReason("store_unwritable", trouble))
             if unsynced := store.unsynced_trouble:
                 reasons.append(UnreadyReason("log_unsynced", unsynced))
             registered = registrar.registered
@@ -179,6 +181,19 @@ class WatchRole:
 
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
+
+    def watch_replication(self, role: ReplicationRole) -> None:
+        """Of a broker, whose role may change. A slave that follows nobody is not ready; a master that lacks copies serves, and says so."""
+        self.watching.registry.add(ReplicaMetrics(role, self._clock))
+
+        def readiness() -> list[UnreadyReason]:
+            return [UnreadyReason("not_following", text)] if role.is_slave and (text := role.trouble) else []
+
+        def remarks() -> list[UnreadyReason]:
+            return [] if role.is_slave or not (text := role.trouble) else [UnreadyReason("copies_missing", text)]
+
+        self.watching.readiness.append(readiness)
+        self.watching.remarks.append(remarks)
 
     def watch_grpc(self, listener: GrpcListener) -> None:
         """A broker's port for gRPC. Its front end answers for defects of its own among the broker's."""

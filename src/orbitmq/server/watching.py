@@ -2,7 +2,7 @@
 
 Rules of this file
 1. `/healthz` says that the process lives and its loop turns; it is 200 or silence. `/readyz` says whether clients should
-   come: 503 with every reason why not, as JSON.
+   come: 503 with every reason why not, as JSON. What is wrong and keeps no client away are remarks beside it.
 2. A scrape goes on in slices; between two of them requests of clients are handled. Scrapes that come together share one
    text.
 3. Old records are read on the store's thread, never here.
@@ -55,6 +55,8 @@ class Watching:
         self.registry = registry
         self.preparations: list[Preparation] = []
         self.readiness: list[Readiness] = []
+        self.remarks: list[Readiness] = []
+        """What is wrong and keeps no client away: told by `/readyz` beside whatever it answers."""
         self.certificate: CertificateFiles | None = None
         """The certificate of the ports, whose end `/readyz` tells. It is no reason against readiness: plain connections go on."""
         self._clock = clock
@@ -101,6 +103,8 @@ class Watching:
         facts: dict[str, object] = {"status": "not ready" if reasons else "ready"}
         if reasons:
             facts["reasons"] = [reason._asdict() for reason in reasons]
+        if remarks := [remark._asdict() for part in self.remarks for remark in part()]:
+            facts["remarks"] = remarks
         if self.certificate is not None:
             facts["certificateExpirySeconds"] = self.certificate.left_ms // 1_000
         return HttpAnswer(503 if reasons else 200, JSON, msgspec.json.encode(facts) + b"\n")

@@ -345,6 +345,11 @@ class MessageStore:
         return self._writability.reason
 
     @property
+    def trouble(self) -> str:
+        """Why this log does not grow as it should; empty when it may. That a copy takes no messages of its own is no trouble."""
+        return self._writability.trouble
+
+    @property
     def is_behind(self) -> bool:
         """Whether indexes and queues do not know all records of the log, because they could not be written."""
         return bool(self._unapplied)

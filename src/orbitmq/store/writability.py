@@ -45,6 +45,11 @@ class Writability:
     def reason(self) -> str:
         return "; ".join([*self.stops.values(), *self.withheld.values()])
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written, other than that this log copies another one; empty where nothing is wrong."""
+        return "; ".join([*(why for name, why in self.stops.items() if name != COPY), *self.withheld.values()])
+
     def stop(self, name: str, reason: str) -> None:
         self._report(self.stops, name, reason)
         self.stops[name] = reason

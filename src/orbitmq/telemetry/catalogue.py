@@ -285,7 +285,9 @@ FAR_TROUBLE: Final = _gauge(
 FAR_FAILURES: Final = _counter("orbitmq_far_failures_total", "Steps of the far tier that failed and were tried again.")
 
 # --- the store --------------------------------------------------------------------------------------------------------
-STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
+STORE_WRITABLE: Final = _gauge(
+    "orbitmq_store_writable", "1 while the store takes messages, at a slave those of its master; else 0."
+)
 LOG_START: Final = _gauge("orbitmq_log_start_offset_bytes", "Position of the oldest byte of the commit log.")
 LOG_END: Final = _gauge("orbitmq_log_end_offset_bytes", "Position after the newest byte of the commit log.")
 UNANSWERED_SENDS: Final = _gauge("orbitmq_unanswered_sends", "Sends that were handled and wait for their flush.")
@@ -409,6 +411,40 @@ HTTP2_ENDS: Final = _counter(
     "orbitmq_http2_connection_errors_total",
     "Connections that ended by what their clients sent, by the code of the GOAWAY.",
     "code",
+)
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+REPLICA_ROLE: Final = _gauge("orbitmq_replica_role", "1; `role` is what brokerRole says.", "role")
+REPLICA_COPIES_NEEDED: Final = _gauge(
+    "orbitmq_replica_copies_needed", "Slaves that a send waits for; 0 where it waits for none."
+)
+REPLICA_COPIES_MISSING: Final = _gauge(
+    "orbitmq_replica_copies_missing", "Slaves that have to keep up before sends are answered without a warning again."
+)
+REPLICA_COUNTED: Final = _gauge(
+    "orbitmq_replica_counted", "At a master: 1 while this slave keeps up and counts as a copy, else 0.", "slave"
+)
+REPLICA_LAG_BYTES: Final = _gauge(
+    "orbitmq_replica_lag_bytes", "At a master: what was written and this slave has not reported.", "slave"
+)
+REPLICA_LAG_SECONDS: Final = _gauge(
+    "orbitmq_replica_lag_seconds",
+    "At a master: how long ago the first byte was written that this slave has not reported, as far as that is remembered; 0 without one.",
+    "slave",
+)
+REPLICA_ACKNOWLEDGED: Final = _gauge(
+    "orbitmq_replica_acknowledged_offset_bytes", "At a master: position up to which this slave has the log.", "slave"
+)
+REPLICA_CONNECTED: Final = _gauge("orbitmq_replica_connected", "At a slave: 1 while it follows its master, else 0.")
+REPLICA_SILENCE: Final = _gauge(
+    "orbitmq_replica_silence_seconds",
+    "At a slave: since something last came from the master; at rest a heartbeat does.",
+)
+REPLICA_ENDS: Final = _counter(
+    "orbitmq_replica_connection_ends_total", "Connections between master and slave that ended.", "reason"
+)
+REPLICA_BYTES: Final = _counter(
+    "orbitmq_replica_bytes_total", "Bytes between master and slave, read (in) and written (out).", "direction"
 )
 
 # --- name servers -----------------------------------------------------------------------------------------------------

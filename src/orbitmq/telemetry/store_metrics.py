@@ -68,7 +68,7 @@ class StoreMetrics:
 
     def _health(self) -> Iterator[Family]:
         store, keeping = self._store, self._housekeeping
-        yield one(catalogue.STORE_WRITABLE, int(store.writable))
+        yield one(catalogue.STORE_WRITABLE, int(not store.trouble))
         failed = (
             ("sync", store.failed_syncs),
             ("write", store.failed_writes),

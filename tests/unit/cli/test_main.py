@@ -55,7 +55,7 @@ def test_an_unreachable_server_is_exit_code_3_and_one_line(orbitmq: Run) -> None
 
 
 def test_a_wrong_setting_stops_the_start_before_anything_is_made(orbitmq: Run, tmp_path: Path) -> None:
-    ran = orbitmq("serve", "--data", tmp_path / "d", "--set", "brokerRole=SYNC_MASTER")
+    ran = orbitmq("serve", "--data", tmp_path / "d", "--set", "enableDLegerCommitLog=true")
     assert ran.code == ExitCode.USAGE
     assert "promises what is not built yet" in ran.err
     assert not (tmp_path / "d").exists()

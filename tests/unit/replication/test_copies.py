@@ -272,3 +272,26 @@ def test_an_asynchronous_master_waits_for_nobody(rule: CopyRule) -> None:
     end = master.write(10)
     assert master.copies.outcome(end) is CopyOutcome.COPIED
     assert master.confirmed == end
+
+
+def test_what_is_missing_and_why_a_copy_does_not_count() -> None:
+    master = Master(quorum_rule(total_replicas=3, in_sync_replicas=3))
+    assert master.copies.missing == 2
+    copy = master.connect("1", 1_000)
+    assert (master.copies.missing, master.copies.why_not_counted(copy)) == (1, "")
+    seeding = master.connect("2", 500, seeding=True)
+    assert (master.copies.missing, master.copies.why_not_counted(seeding)) == (1, "it is being given what it lacks")
+    behind = master.connect("3", 500)
+    assert master.copies.why_not_counted(behind) == "it has not kept up since it connected"
+    master.write(10)
+    master.wait(60_000)
+    assert (master.copies.missing, copy.state) == (2, BEHIND)
+    assert "did not have within" in master.copies.why_not_counted(copy)
+
+
+def test_where_fewer_copies_suffice_none_is_missing() -> None:
+    assert Master(CopyRule()).copies.missing == 0
+    lowers = Master(quorum_rule(total_replicas=3, in_sync_replicas=3, min_in_sync_replicas=2, lowers=True))
+    assert lowers.copies.missing == 1
+    lowers.connect("1", 1_000)
+    assert lowers.copies.missing == 0

@@ -71,6 +71,16 @@ async def test_every_reason_against_readiness_is_told(watching: Watching) -> Non
     }
 
 
+async def test_a_remark_is_told_and_keeps_nobody_away(watching: Watching) -> None:
+    watching.remarks.append(lambda: [UnreadyReason("copies_missing", "1 more slave has to keep up")])
+    told = {"remarks": [{"reason": "copies_missing", "text": "1 more slave has to keep up"}]}
+    answer = await get(watching, "/readyz")
+    assert (answer.status, json.loads(answer.body)) == (200, {"status": "ready", **told})
+    watching.readiness.append(lambda: [UnreadyReason("starting", "soon")])
+    answer = await get(watching, "/readyz")
+    assert (answer.status, json.loads(answer.body)["remarks"]) == (503, told["remarks"])
+
+
 async def test_other_paths_name_those_that_exist(watching: Watching) -> None:
     answer = await get(watching, "/")
     assert answer.status == 404

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from orbitmq.store.writability import CLOSED, SPACE, Writability
+from orbitmq.store.writability import CLOSED, COPY, SPACE, Writability
 
 
 def test_a_reason_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -30,3 +30,12 @@ def test_nothing_is_reported_of_a_store_that_is_closed(caplog: pytest.LogCapture
     assert caplog.records == []
     writability.allow(SPACE)
     assert writability.is_over
+
+
+def test_that_a_log_is_a_copy_is_no_trouble() -> None:
+    writability = Writability()
+    writability.stops[COPY] = "ask the master"
+    assert (writability.is_open, writability.trouble) == (False, "")
+    writability.stop(SPACE, "the disk is full")
+    writability.withhold("share", "90% are in use")
+    assert writability.trouble == "the disk is full; 90% are in use"

@@ -54,6 +54,12 @@ class Following:
         self.last_read_ns = 0
         """When something last came from the master; 0 for never."""
         self.last_write_ns = 0
+        self.since_ns = clock.monotonic_ns()
+        """Since when it is as it is: connected, or not."""
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
+        """How connections to a master ended, since the start. Attempts that made none do not count."""
         self._store = store
         self._clock = clock
         self._turn = turn
@@ -86,6 +92,14 @@ class Following:
     @property
     def is_connected(self) -> bool:
         return self.link.state is SlaveLinkState.FOLLOWING
+
+    @property
+    def trouble(self) -> str:
+        """Why no master is followed; empty while one is."""
+        if self.is_connected:
+            return ""
+        where = f"the master at {self.master_address}" if self.master_address else "the master"
+        return f"{where} is not followed: {self.link.closed or 'no connection has been made yet'}"
 
     # --- connecting -----------------------------------------------------------------------------------------------
 
@@ -127,7 +141,8 @@ class Following:
                 self.failed(LinkEnd.APPEND_FAILED, str(error))
                 return
         self._transport, self._is_paused = transport, False
-        self.link.connected(end, self._clock.monotonic_ns(), self._first_bytes)
+        self.since_ns = self._clock.monotonic_ns()
+        self.link.connected(end, self.since_ns, self._first_bytes)
         logger.info("following the master at %s from position %d on", self.master_address, self._store.log.end)
         self._reported = None
         self._go_on()
@@ -140,6 +155,7 @@ class Following:
 
     def received(self, data: bytes) -> None:
         now_ns = self.last_read_ns = self._clock.monotonic_ns()
+        self.received_bytes += len(data)
         store = self._store
         try:
             for piece in self.link.receive_data(data, now_ns):
@@ -185,6 +201,7 @@ class Following:
         elif link.state is SlaveLinkState.FOLLOWING and transport is not None:
             if not self._is_paused and (output := link.take_output()):
                 transport.write(output)
+                self.sent_bytes += len(output)
                 self.last_write_ns = self._clock.monotonic_ns()
             if link.wants_data is not transport.is_reading() and not transport.is_closing():
                 transport.resume_reading() if link.wants_data else transport.pause_reading()
@@ -195,9 +212,11 @@ class Following:
 
     def _disconnect(self) -> None:
         transport, self._transport = self._transport, None
+        closed = self.link.closed
         if transport is not None:
             transport.abort()
-        closed = self.link.closed
+            self.since_ns = self._clock.monotonic_ns()
+            self.ends[LinkEnd.STOPPED if closed is None else closed.why] += 1
         if closed is not None and closed != self._reported:
             self._reported = closed
             logger.warning("the master at %s is not followed, trying again: %s", self.master_address or "?", closed)

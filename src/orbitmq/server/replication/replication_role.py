@@ -29,6 +29,7 @@ from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt
 from orbitmq.server.replication.asking import ask_to_follow
 from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
+from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.slave_port import SlavePort
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
@@ -117,6 +118,27 @@ class ReplicationRole:
         if self.port is not None:
             return status_of_master(self.port, self._store)
         return HaRuntimeInfo(master=not self.is_slave, master_commit_log_max_offset=self._store.log.written_end)
+
+    def facts(self) -> dict[str, str]:
+        """What runtime information tells of this broker and its copies."""
+        told = {
+            f"{PREFIX}Role": self.kind.value,
+            f"{PREFIX}LogEnd": str(self._store.log.written_end),
+            f"{PREFIX}ConfirmedEnd": str(self._store.confirm_offset),
+            f"{PREFIX}Trouble": self.trouble,
+        }
+        if self.following is not None:
+            told.update(facts_of_slave(self.following, self._process.clock))
+        elif self.port is not None:
+            told.update(facts_of_master(self.port, self._process.clock))
+        return told
+
+    @property
+    def trouble(self) -> str:
+        """Why a slave follows nobody, or what a master lacks for what it promises; empty where all is well."""
+        if self.is_slave:
+            return "no master is followed yet" if self.following is None else self.following.trouble
+        return "" if self.port is None else shortage(self.port)
 
     async def start(self, *, listens: bool = True) -> None:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""

@@ -70,7 +70,9 @@ class SlavePort:
         self._server: asyncio.Server | None = None
         self._extent = self._extent_now()
         self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
-        """How connections of slaves ended, since the start."""
+        """How connections of slaves ended, since the start; those that were not taken are among the refused ones."""
+        self.sent_bytes = 0
+        self.received_bytes = 0
         store.deadlines.define(WAKEUP, self._look)
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -240,6 +242,7 @@ class SlaveConnection(asyncio.Protocol):
         self.slave, self._host = self.address, host
         opened = cast(asyncio.Transport, transport)
         if not self._port.admits():
+            self._port.ends[LinkEnd.REFUSED] += 1
             opened.abort()
             return
         self._transport = opened
@@ -247,6 +250,7 @@ class SlaveConnection(asyncio.Protocol):
         self._port.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        self._port.received_bytes += len(data)
         if self._opening is not None:
             try:
                 opening = read_opening(self._opening + data)
@@ -352,7 +356,9 @@ class SlaveConnection(asyncio.Protocol):
     def _write(self) -> None:
         output = self.link.take_output()
         if output and self._transport is not None:
-            self.sent.add(sum(len(part) for part in output))
+            size = sum(len(part) for part in output)
+            self.sent.add(size)
+            self._port.sent_bytes += size
             self._transport.writelines(output)
 
     def end(self, why: LinkEnd, what: str = "") -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from orbitmq.client._async.administration.admin_calls import AdminCalls
 from orbitmq.protocol.java_properties import format_properties, read_properties
-from orbitmq.protocol.remoting.bodies import BrokerStatsData, KVTable
+from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
 
@@ -17,6 +17,11 @@ class BrokerAdmin(AdminCalls):
         """Figures of a running broker by name, as text."""
         answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, doing="reading runtime figures")
         return KVTable.decode(answer.body).table
+
+    async def broker_ha_status(self, address: str) -> HaRuntimeInfo:
+        """What a broker tells of replication: a master of each slave, a slave of its master. Refused by RocketMQ before 5.0."""
+        answer = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS, doing="reading the state of replication")
+        return HaRuntimeInfo.decode(answer.body)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of a running broker by name, as text."""

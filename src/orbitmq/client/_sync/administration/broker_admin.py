@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from orbitmq.client._async.administration import broker_admin as source
 from orbitmq.client._sync.administration.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
-from orbitmq.protocol.remoting.bodies import BrokerStatsData
+from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo
 
 
 class BrokerAdmin(AdminCalls):
@@ -23,6 +23,10 @@ class BrokerAdmin(AdminCalls):
     def broker_runtime(self, address: str) -> dict[str, str]:
         """Figures of a running broker by name, as text."""
         return self._loop.run(self._twin.broker_runtime(address))
+
+    def broker_ha_status(self, address: str) -> HaRuntimeInfo:
+        """What a broker tells of replication: a master of each slave, a slave of its master. Refused by RocketMQ before 5.0."""
+        return self._loop.run(self._twin.broker_ha_status(address))
 
     def broker_config(self, address: str) -> dict[str, str]:
         """Settings of a running broker by name, as text."""

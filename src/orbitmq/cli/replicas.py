@@ -1,0 +1,194 @@
+"""`orbitmq replica`: which brokers are masters and slaves, who follows whom, and how far behind.
+
+Rules of this file
+1. Each broker is asked twice: for RocketMQ's form (request 907), and for its runtime information, where brokers of ours tell more.
+2. The table has a line for each slave of a master, and one for a master without slaves; JSON has an object for each broker.
+3. A broker that does not answer is a line with its problem. When none answers, the first problem is the command's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from orbitmq.cli.cluster_access import ClusterOption, run
+from orbitmq.cli.instants import instant
+from orbitmq.cli.output import show_rows
+from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
+
+if TYPE_CHECKING:
+    from orbitmq.client import Client
+    from orbitmq.client.admin import Broker
+    from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
+
+app = typer.Typer(
+    help="Masters and slaves: who follows whom, and how far behind.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+COLUMNS: Final = (
+    "broker", "id", "address", "role", "log_end", "confirmed", "other_end", "position", "behind_bytes", "behind_ms",
+    "state", "note",
+)  # fmt: skip
+
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[BROKER]",
+        help="Only brokers of this name, master and slaves; or one, by host:port.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def replica() -> None:
+    """Masters and slaves: who follows whom, and how far behind."""
+
+
+@app.command(cls=ClusterCommand)
+def status(name: NameArgument = None, cluster: ClusterOption = None) -> None:
+    """Show of every broker its role and the end of its log; of a master each slave, of a slave its master."""
+
+    async def work(client: Client) -> list[dict[str, Any]]:
+        from orbitmq.errors import ClientError
+
+        told: list[dict[str, Any]] = []
+        failures: list[ClientError] = []
+        for broker in await _meant(client, name, cluster):
+            of_it = {
+                "cluster": broker.cluster,
+                "broker": broker.name,
+                "id": broker.broker_id,
+                "address": broker.address,
+            }
+            try:
+                ha = await client.admin.broker_ha_status(broker.address)
+                told.append({**of_it, **told_by(ha, await client.admin.broker_runtime(broker.address))})
+            except ClientError as error:
+                failures.append(error)
+                told.append({**of_it, "problem": str(error)})
+        if failures and len(failures) == len(told):
+            raise failures[0]
+        return told
+
+    brokers = run(work)
+    rows = brokers if chosen_output() is Output.JSON else [row for broker in brokers for row in table_rows(broker)]
+    show_rows(rows, columns=COLUMNS, empty="no brokers")
+
+
+async def _meant(client: Client, name: str | None, cluster: str | None) -> list[Broker]:
+    from orbitmq.errors import NotFoundError
+
+    brokers = await client.admin.brokers(cluster)
+    if name is None:
+        return brokers
+    meant = [broker for broker in brokers if name in (broker.name, broker.address)]
+    if not meant:
+        known = ", ".join(f"{broker.name} ({broker.address})" for broker in brokers) or "none"
+        raise NotFoundError(f"there is no broker {name!r}", remedy=f"known are: {known}")
+    return meant
+
+
+def told_by(ha: HaRuntimeInfo, facts: Mapping[str, str]) -> dict[str, Any]:
+    """What one broker says, by the names of the JSON form. RocketMQ's brokers have no facts of replicas: what only these tell is None."""
+    told: dict[str, Any] = {
+        "role": facts.get("orbitmqReplicaRole") or ("MASTER" if ha.master else "SLAVE"),
+        "log_end": ha.master_commit_log_max_offset,
+        "confirmed_end": _number(facts.get("orbitmqReplicaConfirmedEnd")),
+        "trouble": facts.get("orbitmqReplicaTrouble"),
+    }
+    if ha.master:
+        told["listens_at"] = facts.get("orbitmqReplicaPort")
+        told["copies_needed"] = _number(facts.get("orbitmqReplicaCopiesNeeded"))
+        told["slaves"] = _slaves(ha, facts.get("orbitmqReplicaSlaves"))
+        return told
+    client = ha.ha_client_runtime_info
+    connected = facts.get("orbitmqReplicaConnected")
+    told["log_end"] = client.max_offset
+    told["master"] = facts.get("orbitmqReplicaMaster", client.master_addr) or None
+    told["connected"] = None if connected is None else connected == "true"
+    told["since_ms"] = _number(facts.get("orbitmqReplicaSinceMillis"))
+    told["last_read_ms"] = client.last_read_timestamp or None
+    return told
+
+
+def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
+    rates = {slave.addr: slave.transferred_byte_in_second for slave in ha.ha_connection_info}
+    if ours is not None:
+        return [
+            {
+                "slave": slave["slave"],
+                "address": slave["address"],
+                "position": slave["position"],
+                "behind_bytes": slave["behindBytes"],
+                "behind_ms": slave["behindMillis"],
+                "state": slave["state"],
+                "why_not": slave["whyNot"],
+                "bytes_per_second": rates.get(slave["address"]),
+            }
+            for slave in msgspec.json.decode(ours)
+        ]
+    return [
+        {
+            "slave": slave.addr,
+            "address": slave.addr,
+            "position": slave.slave_ack_offset,
+            "behind_bytes": slave.diff,
+            "behind_ms": None,
+            "state": "counted" if slave.in_sync else "behind",
+            "why_not": None,
+            "bytes_per_second": slave.transferred_byte_in_second,
+        }
+        for slave in ha.ha_connection_info
+    ]
+
+
+def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One broker as lines of the table."""
+    row = {name: told.get(name) for name in ("broker", "id", "address", "role", "log_end")}
+    row["confirmed"] = told.get("confirmed_end")
+    if "problem" in told:
+        return [{**row, "state": "no answer", "note": told["problem"]}]
+    if "slaves" not in told:
+        return [{**row, "other_end": told["master"], "state": _following(told["connected"]), "note": _slave_note(told)}]
+    rows = [
+        {
+            **row,
+            "other_end": slave["address"],
+            "position": slave["position"],
+            "behind_bytes": slave["behind_bytes"],
+            "behind_ms": slave["behind_ms"],
+            "state": slave["state"],
+            "note": slave["why_not"],
+        }
+        for slave in told["slaves"]
+    ]
+    if not rows:
+        nowhere = "it opens no port for slaves" if told["listens_at"] == "" else None
+        return [{**row, "state": "no slaves", "note": told["trouble"] or nowhere}]
+    if told["trouble"]:
+        rows[0]["note"] = "; ".join(filter(None, (told["trouble"], rows[0]["note"])))
+    return rows
+
+
+def _following(connected: bool | None) -> str | None:
+    return None if connected is None else "follows" if connected else "does not follow"
+
+
+def _slave_note(told: Mapping[str, Any]) -> str:
+    parts = [told["trouble"] or ""]
+    if told["since_ms"]:
+        parts.append(f"since {instant(told['since_ms'])}")
+    if told["last_read_ms"]:
+        parts.append(f"last read {instant(told['last_read_ms'])}")
+    return ", ".join(filter(None, parts))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None

@@ -1,0 +1,155 @@
+"""`orbitmq replica status` against brokers that answer from a script: masters and slaves of ours, of RocketMQ, and one that is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from scripted_server import Ran, ScriptedServer
+
+from orbitmq.protocol.remoting.bodies import (
+    BrokerData,
+    ClusterInfo,
+    HaClientRuntime,
+    HaConnectionRuntime,
+    HaRuntimeInfo,
+    KVTable,
+)
+from orbitmq.protocol.remoting.codes import RequestCode
+
+Run = Callable[..., Ran]
+SINCE_MS = 1_893_456_000_000  # 2030-01-01
+SLAVE = "10.0.0.7:40000"
+
+MASTER_FACTS = {
+    "orbitmqReplicaRole": "SYNC_MASTER",
+    "orbitmqReplicaConfirmedEnd": "900",
+    "orbitmqReplicaTrouble": "1 more slave has to keep up",
+    "orbitmqReplicaPort": "0.0.0.0:10912",
+    "orbitmqReplicaCopiesNeeded": "1",
+    "orbitmqReplicaSlaves": json.dumps(
+        [
+            {
+                "slave": "1",
+                "address": SLAVE,
+                "position": 700,
+                "behindBytes": 300,
+                "behindMillis": 4200,
+                "state": "behind",
+                "whyNot": "it is late",
+            }
+        ]
+    ),
+}
+SLAVE_FACTS = {
+    "orbitmqReplicaRole": "SLAVE",
+    "orbitmqReplicaConfirmedEnd": "700",
+    "orbitmqReplicaTrouble": "the master at 10.0.0.1:10912 is not followed: silent peer",
+    "orbitmqReplicaMaster": "10.0.0.1:10912",
+    "orbitmqReplicaConnected": "false",
+    "orbitmqReplicaSinceMillis": str(SINCE_MS),
+}
+
+
+def of_master(position: int = 700) -> bytes:
+    slave = HaConnectionRuntime(SLAVE, position, 1_000 - position, False, 77, position)
+    return HaRuntimeInfo(True, 1_000, 0, [slave]).encode()
+
+
+def of_slave() -> bytes:
+    client = HaClientRuntime("10.0.0.1:10912", 0, 700, SINCE_MS + 1_000)
+    return HaRuntimeInfo(False, 0, 0, [], client).encode()
+
+
+@pytest.fixture
+def pair(server: ScriptedServer) -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
+    """A master, which answers for the name server as well, and its slave."""
+    slave = ScriptedServer()
+    broker = BrokerData(broker_name="pair", broker_addrs={0: server.address, 1: slave.address}, cluster="Main")
+    server.on(
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        ClusterInfo(broker_addr_table={"pair": broker}, cluster_addr_table={"Main": ["pair"]}).encode(),
+    )
+    server.on(RequestCode.GET_BROKER_HA_STATUS, of_master())
+    server.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(MASTER_FACTS).encode())
+    slave.on(RequestCode.GET_BROKER_HA_STATUS, of_slave())
+    slave.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(SLAVE_FACTS).encode())
+    yield server, slave
+    slave.close()
+
+
+def test_a_pair_as_a_table(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    shown = orbitmq("replica", "status", "-n", pair[0].address)
+    assert shown.code == 0, shown.err
+    _, master, slave = shown.out.splitlines()
+    words = ["pair", "0", pair[0].address, "SYNC_MASTER", "1000", "900", SLAVE, "700", "300", "4200", "behind"]
+    assert master.split()[: len(words)] == words
+    assert "1 more slave has to keep up; it is late" in master
+    assert slave.split()[:7] == ["pair", "1", pair[1].address, "SLAVE", "700", "700", "10.0.0.1:10912"]
+    assert "does not follow" in slave
+    assert "silent peer, since 2030-01-01T00:00:00.000Z, last read 2030-01-01T00:00:01.000Z" in slave
+
+
+def test_a_pair_as_json(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master, slave = json.loads(orbitmq("replica", "status", "pair", "-n", pair[0].address, "--json").out)
+    assert master["slaves"] == [
+        {
+            "slave": "1",
+            "address": SLAVE,
+            "position": 700,
+            "behind_bytes": 300,
+            "behind_ms": 4200,
+            "state": "behind",
+            "why_not": "it is late",
+            "bytes_per_second": 77,
+        }
+    ]
+    assert (master["confirmed_end"], master["copies_needed"], master["listens_at"]) == (900, 1, "0.0.0.0:10912")
+    assert (slave["connected"], slave["since_ms"], slave["last_read_ms"]) == (False, SINCE_MS, SINCE_MS + 1_000)
+
+
+def test_one_broker_by_its_address(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    (slave,) = json.loads(orbitmq("replica", "status", pair[1].address, "-n", pair[0].address, "--json").out)
+    assert slave["role"] == "SLAVE"
+    unknown = orbitmq("replica", "status", "nobody", "-n", pair[0].address)
+    assert unknown.code == 5
+    assert "known are: pair" in unknown.err
+
+
+def test_brokers_of_rocketmq_tell_less(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    for broker in pair:
+        broker.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({}).encode())
+    master, slave = json.loads(orbitmq("replica", "status", "-n", pair[0].address, "--json").out)
+    assert (master["role"], master["confirmed_end"]) == ("MASTER", None)
+    (told,) = master["slaves"]
+    assert (told["behind_bytes"], told["behind_ms"], told["state"]) == (300, None, "behind")
+    assert (slave["role"], slave["connected"], slave["master"]) == ("SLAVE", None, "10.0.0.1:10912")
+    assert orbitmq("replica", "status", "-n", pair[0].address).code == 0
+
+
+def test_a_master_without_slaves(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master = pair[0]
+    master.on(RequestCode.GET_BROKER_HA_STATUS, HaRuntimeInfo(True, 1_000).encode())
+    facts = {**MASTER_FACTS, "orbitmqReplicaTrouble": "", "orbitmqReplicaSlaves": "[]"}
+    master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(facts).encode())
+    assert "no slaves" in orbitmq("replica", "status", master.address, "-n", master.address).out
+    master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({**facts, "orbitmqReplicaPort": ""}).encode())
+    assert "opens no port" in orbitmq("replica", "status", master.address, "-n", master.address).out
+
+
+def test_a_broker_that_is_gone_has_a_line_unless_none_answers(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    master, slave = pair
+    slave.on(RequestCode.GET_BROKER_HA_STATUS, code=1, remark="broken")
+    some = orbitmq("replica", "status", "-n", master.address)
+    assert some.code == 0
+    assert "no answer" in some.out
+    none = orbitmq("replica", "status", slave.address, "-n", master.address)
+    assert (none.code, none.out) == (4, "")
+    assert "broken" in none.err
+
+
+def test_rocketmqs_name_for_it(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    assert "SYNC_MASTER" in orbitmq("haStatus", "-n", pair[0].address, "-b", pair[0].address).out
