@@ -9,7 +9,7 @@ Compared is line by line, with these liberties:
 
 * `...` in a line stands for any text, and alone for any number of lines;
 * ids, times and client ids need only have their form, and blanks any width;
-* `9876`, `10911`, `8081` and `5557` stand for the ports of the test.
+* `9876`, `10911`, `8081`, `5557` and `10921` stand for the ports of the test.
 
 Rules of this file
 1. Commands find `orbitmq` and `python` of this environment, an empty home, and no variable of ours but the name server's.
@@ -37,9 +37,9 @@ from doc_pages import Block, free_ports
 
 LINE_LIMIT_S: Final = 30.0
 LOOK_AGAIN_S: Final = 10.0
-LOOKS: Final = re.compile(r"orbitmq (tail|group lag|topic stats|message show)|curl ")
+LOOKS: Final = re.compile(r"orbitmq (tail|replica status|group lag|topic stats|message show)|curl ")
 """Commands that only look, at something that other programs are just doing."""
-PORTS: Final = ("9876", "10911", "8081", "5557")
+PORTS: Final = ("9876", "10911", "8081", "5557", "10921")
 SHORT_LEVELS: Final = " ".join(["1s"] * 18)
 ANY: Final = "..."
 PYTEST: Final = "-p no:asyncio -p no:cacheprovider -p no:orbitmq -p orbitmq.testing.plugin"
@@ -172,7 +172,7 @@ class Session:
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
-        self._ports = dict(zip(PORTS, map(str, free_ports()), strict=True))
+        self._ports = dict(zip(PORTS, map(str, (*free_ports(), free_ports()[1])), strict=True))
         for command, arguments in (("python", ""), ("orbitmq", " -m orbitmq")):
             shim = programs / command
             shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', encoding="utf-8")
@@ -200,7 +200,7 @@ class Session:
             text += f" --set 'messageDelayLevel={SHORT_LEVELS}'"
         if text.startswith("orbitmq serve "):
             text += " --nameserver-port 9876 --broker-port 10911 --grpc-port 8081 --http-port 5557"
-        return re.sub(r"\b(9876|10911|8081|5557)\b", lambda found: self._ports[found[1]], text)
+        return re.sub(r"\b(9876|10911|8081|5557|10921)\b", lambda found: self._ports[found[1]], text)
 
     def documented(self, text: str) -> str:
         for port, own in self._ports.items():

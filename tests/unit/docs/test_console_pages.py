@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def play(page_blocks: list[Block], session: Session) -> None:
     consoles = [block for block in page_blocks if block.language == "console"]
     if any("curl " in block.text for block in consoles) and shutil.which("curl") is None:
         pytest.skip("curl is not installed; a page calls it")
-    if not any("$ orbitmq serve " in block.text for block in consoles):
+    if not any(re.search(r"^\$ orbitmq (serve|nameserver) ", block.text, re.MULTILINE) for block in consoles):
         session.serve()
     names: dict[str, Any] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
