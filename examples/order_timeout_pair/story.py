@@ -50,21 +50,21 @@ class Story:
         await self._until_copied("orders are placed, and answered when both brokers have them")
         await asyncio.sleep(self._seconds)
 
-        self._fault("the slave is killed")
+        self._fault("slave killed")
         await brokers.kill("two")
         await asyncio.sleep(self._seconds / 2)
         await brokers.start_slave("two", of="one")
         await self._until_copied("the slave is back and has caught up")
         await asyncio.sleep(self._seconds / 2)
 
-        self._fault("the master is killed")
+        self._fault("master killed")
         await brokers.kill("one")
         await brokers.stop("two")
         await brokers.start_master("two")
         self._tell("the slave was started again as the master")
         await asyncio.sleep(self._seconds)
 
-        self._fault("a new slave begins to copy")
+        self._fault("new slave")
         brokers.forget("one")
         await brokers.start_slave("one", of="two")
         await self._until_copied("the new slave has caught up")
@@ -124,12 +124,14 @@ async def play(directory: Path, seconds: float, orders_per_s: float, console: Co
 
 def report(account: Account, console: Console) -> bool:
     """Print what followed each fault and whether all promises were kept."""
-    table = Table(title="What each fault did, up to the next one")
+    table = Table(
+        title="Each fault, up to the next: seconds without writing and reading, and orders", title_justify="left"
+    )
     table.add_column("fault", no_wrap=True)
-    for heading in ("no writing for", "no reading for", "SEND_OK", "without a copy", "lost", "repeated"):
+    for heading in ("writing", "reading", "SEND_OK", "no copy", "lost", "repeated"):
         table.add_column(heading, justify="right")
     for one in account.consequences():
-        times = (f"{one.no_writing_ms / 1_000:.2f} s", f"{one.no_reading_ms / 1_000:.2f} s")
+        times = (f"{one.no_writing_ms / 1_000:.2f}", f"{one.no_reading_ms / 1_000:.2f}")
         counts = (one.copied, one.not_copied, one.lost, one.repeated)
         table.add_row(one.fault.what, *times, *(f"{count:,}" for count in counts))
     console.print(table)
