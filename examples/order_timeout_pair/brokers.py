@@ -66,10 +66,10 @@ class Brokers:
         if code:
             raise SystemExit(f"broker {name} ended with exit code {code}:\n{self._log(name)}")
 
-    def forget(self, name: str) -> None:
+    async def forget(self, name: str) -> None:
         """Remove the store of a broker that is down: it begins anew as a copy."""
         assert name not in self._running
-        shutil.rmtree(self._directory / name)
+        await asyncio.to_thread(shutil.rmtree, self._directory / name)  # takes seconds, in which the shop goes on
 
     async def _start_broker(self, name: str, role: dict[str, object]) -> None:
         port = self._ports[name]

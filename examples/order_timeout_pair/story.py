@@ -65,7 +65,7 @@ class Story:
         await asyncio.sleep(self._seconds)
 
         self._fault("new slave")
-        brokers.forget("one")
+        await brokers.forget("one")
         await brokers.start_slave("one", of="two")
         await self._until_copied("the new slave has caught up")
         await asyncio.sleep(self._seconds / 2)
