@@ -14,6 +14,7 @@ from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest, FarTierState
 
 Serve = Callable[..., ServedProcess]
 
@@ -182,6 +183,37 @@ def test_a_master_that_lost_its_part_is_not_followed_and_does_not_follow(pair: P
 def promote(server: ServedProcess, **wanted: bool) -> Command:
     with RawClient(server.port) as client:
         return client.call(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest(**wanted).encode())
+
+
+def test_no_slave_follows_while_messages_wait_in_the_far_tier_whose_files_it_would_lack(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
+    master = ServedProcess(tmp_path / "master", settings={"brokerName": "pair"})
+    settings = {
+        "brokerRole": "SLAVE",
+        "brokerId": 1,
+        "brokerName": "pair",
+        "namesrvAddr": f"127.0.0.1:{master.name_port}",
+    }
+    slave = None
+    try:
+        master.create_topic("orders")
+        fields = {**send_fields("orders"), "i": "TIMER_DELAY_SEC\x0130000000\x02"}
+        with master.client() as client:
+            assert client.call(RequestCode.SEND_MESSAGE_V2, fields, b"next year").code == ResponseCode.SUCCESS
+        slave = ServedProcess(tmp_path / "slave", command="broker", settings=settings)
+        until(lambda: "timer far restore" in slave.log(), 30, what="the reason of the refusal")
+        with master.client() as client:
+            restore = FarTierRequest(action=FarTierAction.RESTORE).encode()
+            assert client.call(RequestCode.FAR_TIER, {}, restore).code == ResponseCode.SUCCESS
+        until(lambda: "following the master at" in slave.log(), 60, what="the slave following")
+        with master.client() as client:
+            assert client.call(RequestCode.SEND_MESSAGE_V2, fields, b"the year after").code == ResponseCode.SUCCESS
+            state = FarTierState.decode(client.call(RequestCode.FAR_TIER, {}, FarTierRequest().encode()).body)
+        assert (state.pending, state.takes_messages) == (0, False)
+    finally:
+        master.kill()
+        if slave is not None:
+            slave.kill()
 
 
 def test_a_slave_is_made_master_while_it_runs(pair: Pair) -> None:

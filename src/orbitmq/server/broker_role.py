@@ -164,10 +164,8 @@ class BrokerRole:
             took_orders=self.broker.topics.take_orders,
             calling=process.calling,
         )
-        assert self.derived.tables is not None
-        self.replication = ReplicationRole(
-            process, self.store, self.appenders, self.derived.tables, self.registrar, self.port
-        )
+        self.replication = ReplicationRole(process, self.store, self.appenders, self.derived, self.registrar, self.port)
+        self.replication.became_master = self._serve_grpc
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)
@@ -283,11 +281,16 @@ class BrokerRole:
                 await self.second.start(settings.host, self.port - SECOND_PORT_STEP)
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
-        await self.grpc.start()
+        if not self.replication.is_slave:
+            await self._serve_grpc()
         await self.replication.start(listens=self._second_port_wanted)
-        self.registrar.grpc_endpoint.text = self._grpc_endpoint()
         await self.registrar.start(REGISTRATION_WAIT_MS)
         self.replication.follow()
+
+    async def _serve_grpc(self) -> None:
+        """Calls take messages away, which only a master may: a slave has no such port until it is made master."""
+        await self.grpc.start()
+        self.registrar.grpc_endpoint.text = self._grpc_endpoint()
 
     def _grpc_endpoint(self) -> str:
         """Where other brokers send clients of gRPC."""

@@ -267,16 +267,15 @@ class TableRecords:
             table.changes.note(key, at_once=True)
 
     @property
+    def is_followed(self) -> bool:
+        """Whether a copy follows, or is to find the tables when one does."""
+        return bool(self._is_followed)
+
+    @property
     def log_id(self) -> str:
         """Which log this is, by what it says itself; empty while it does not."""
         identity = self.identity
         return identity.text if identity is not None and self._words.has(identity.record_name) else ""
-
-    def identify(self) -> None:
-        """Record which store this is, if that is not known yet. Otherwise it is recorded with the first change of a table."""
-        if self.identity is not None and self.identity.changes:
-            self._at_once[self.identity.record_name] = None
-            self._wake_within(0)
 
     def _noted(self, table: RecordedTable, at_once: bool) -> None:
         name = table.record_name
@@ -353,7 +352,7 @@ class TableRecords:
                 continue
             if is_followed:
                 self._to_drop.pop(name, None)
-                table.changes.begin(_nobody if table is self.identity else partial(self._noted, table))
+                table.changes.begin(partial(self._noted, table))
                 for key in table.recorded_keys():
                     table.changes.note(key)
             elif self._store is not None:

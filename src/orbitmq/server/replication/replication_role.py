@@ -4,7 +4,8 @@ Rules of this file
 1. A master appends, a slave does not: the parts that append are attached to the store of a master only, and the store of a slave refuses
    every append of its own, whoever asks for it.
 2. Where nobody asked for the port for slaves, a broker does without it when it is taken, and says so.
-3. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning.
+3. The far tier's files are not copied: where messages wait in it no slave is taken, and from the first slave on it takes nothing in.
+4. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ClientError, OrbitError, PortTakenError, RemoteError
@@ -39,10 +40,14 @@ from orbitmq.store.writability import COPY
 from orbitmq.timing.appending import NOT_ATTACHED, Appenders
 
 if TYPE_CHECKING:
-    from orbitmq.broker.table_records.table_records import TableRecords
+    from orbitmq.broker.derived_state import DerivedState
     from orbitmq.server.registration import Registrar
 
 logger = logging.getLogger("orbitmq.replication")
+
+
+async def _nothing() -> None:
+    """Of a server that has nothing else to do."""
 
 
 class PromotionRefused(OrbitError):
@@ -61,7 +66,7 @@ class ReplicationRole:
         process: Surroundings,
         store: MessageStore,
         appenders: Appenders,
-        tables: TableRecords,
+        derived: DerivedState,
         registrar: Registrar,
         main_port: int,
     ) -> None:
@@ -69,12 +74,16 @@ class ReplicationRole:
         self._process = process
         self._store = store
         self._appenders = appenders
-        self._tables = tables
+        assert derived.tables is not None
+        self._tables = derived.tables
+        self._far = derived.far
         self._registrar = registrar
         self._worker = ThreadWorker("orbitmq-copies", process.notify)
         self._state_file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
         self._state = read_state(self._state_file.load(), os.urandom(DIRECTORY_ID_BYTES).hex())
         self._promoting: asyncio.Task[None] | None = None
+        self.became_master: Callable[[], Awaitable[None]] = _nothing
+        """Does what else a server has to do when its slave becomes master."""
         self.office: TicketOffice | None = None
         self._settings = self._settings_now(settings)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
@@ -83,7 +92,22 @@ class ReplicationRole:
         if self.is_slave:
             store.only_copy(NOT_ATTACHED)
         elif self._settings.rule().needed:
-            tables.copy_follows(True)
+            self._copy_follows()
+
+    def _copy_follows(self) -> None:
+        """From now on everything that a copy needs is in the log."""
+        self._tables.copy_follows(True)
+        if self._far is not None:
+            self._far.leave_to_log()
+
+    def _why_not_now(self) -> str:
+        """Why no copy may follow; empty where one may."""
+        if self._far is None or not self._far.is_needed:
+            return ""
+        return (
+            f"{self._far.held.pending_count} messages wait in the far tier, whose files a copy does not get: "
+            "`orbitmq timer far restore` brings them back into the log"
+        )
 
     def _settings_now(self, given: ReplicationSettings) -> ReplicationSettings:
         """A slave that was made master is one after a start as well, until its settings say so themselves."""
@@ -150,6 +174,8 @@ class ReplicationRole:
         """Append, and take slaves."""
         self.port = self._made_port()
         self._appenders.attach()
+        if self._tables.is_followed and self._far is not None:
+            self._far.leave_to_log()
         asked_for = bool(self._settings.listen_port) or self.kind is BrokerKind.SYNC_MASTER
         if not self._settings.listens or not (listens or asked_for):
             self.port.serve_nobody()
@@ -193,8 +219,9 @@ class ReplicationRole:
             self._settings, self._state.promoted = self._settings.as_kind(kind), kind
             self._store.allow(COPY)
             if self._settings.rule().needed:
-                self._tables.copy_follows(True)
+                self._copy_follows()
             await self._lead(listens=True)
+            await self.became_master()
             self._save_state()
             self._registrar.become(0)
             logger.warning(
@@ -259,6 +286,8 @@ class ReplicationRole:
         """A ticket for a slave. Raises FollowRefused."""
         if self.office is None or self.port is None or self.port.address is None:
             raise FollowRefused("this broker takes no slaves: its port for them is not open")
+        if why_not := self._why_not_now():
+            raise FollowRefused(why_not)
         answer = self.office.issue(wanted, os.urandom(TICKET_BYTES), self._process.clock.monotonic_ns())
         if self.office.is_changed:
             self.office.is_changed = False
@@ -306,6 +335,7 @@ class ReplicationRole:
             store,
             CopiesGate(store, copies, process.clock),
             self._worker,
-            follows=lambda: self._tables.copy_follows(True),
+            why_not=self._why_not_now,
+            follows=self._copy_follows,
             redeem=office.redeem,
         )

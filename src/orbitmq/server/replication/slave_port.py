@@ -49,15 +49,17 @@ class SlavePort:
         gate: CopiesGate,
         worker: Worker,
         *,
+        why_not: Callable[[], str],
         follows: Callable[[], None],
         redeem: Callable[[bytes, int], TicketBearer | TicketRefusal],
     ) -> None:
-        """`follows()` is called when a slave begins to follow, before it is sent anything more; `redeem(secret, now_ns)` says whose ticket
-        that is."""
+        """`why_not()` says why nobody may follow now, `redeem` whose ticket a secret is; `follows()` is called when a slave begins
+        to follow, before it is sent anything more."""
         access = process.settings.access
         self.gate: Final = gate
         self.settings: Final = process.settings.replication.link()
         self.clock: Final = process.clock
+        self.why_not: Final = why_not
         self.follows: Final = follows
         self.redeem: Final = redeem
         self.connections: dict[SlaveConnection, None] = {}
@@ -269,6 +271,9 @@ class SlaveConnection(asyncio.Protocol):
 
     def _may_follow(self, secret: bytes | None) -> bool:
         port = self._port
+        if why_not := port.why_not():
+            self.end(LinkEnd.REFUSED, why_not)
+            return False
         if secret is None:
             if port.may_follow_unnamed(self._host):
                 return True

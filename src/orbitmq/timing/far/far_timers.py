@@ -91,6 +91,7 @@ class FarTimers:
         nothing is taken in. With `takes` false nothing new is taken in, what is there comes back in its time."""
         self.url: Final = url
         self._takes = takes and helpers is not None
+        self._is_copied = False
         self.held = FarState()
         """The pending messages, and where they are."""
         self._clock = clock
@@ -365,6 +366,11 @@ class FarTimers:
             self.held.files.give_up_damaged()
             self.keeper.arm()
 
+    def leave_to_log(self) -> None:
+        """Take nothing in and load no files any more: copies of the log do not get the tier's files. What is here comes in its time."""
+        self._takes = False
+        self._is_copied = True
+
     def restore_all(self) -> None:
         """Promote everything, and take nothing in until the next start: for a store that goes back to a Java
         broker, which rolls what is far. Begins it; it is done when nothing is pending here."""
@@ -388,6 +394,10 @@ class FarTimers:
         store = self._store
         if store is None or not self._may_append:
             raise StoreUnwritableError(NOT_ATTACHED)
+        if self._is_copied and load.left:
+            raise StoreUnwritableError(
+                "slaves copy this broker's log and do not get the far tier's files: send these messages instead"
+            )
         if self.keeper is not None:
             begun = self.keeper.loading.begin(load)
             self.keeper.arm()
