@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from server_process import RawClient, ServedProcess, free_ports, pull_fields, se
 from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
 from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest, FarTierState
 
 Serve = Callable[..., ServedProcess]
@@ -241,3 +242,21 @@ def test_a_slave_is_made_master_while_it_runs(pair: Pair) -> None:
     with pair.slave.client() as client:
         assert send(client, b"after a start") == ResponseCode.SUCCESS, "it stays the master, whatever its settings say"
     assert "its settings still say SLAVE" in pair.slave.log()
+
+
+def test_an_id_belongs_to_one_directory_until_the_master_forgets_it(pair: Pair) -> None:
+    pair.slave.kill()
+    shutil.rmtree(pair.slave.data)
+    pair.slave = ServedProcess(
+        pair.directory / "slave",
+        command="broker",
+        settings={**pair.slave_settings, "namesrvAddr": f"127.0.0.1:{pair.master.name_port}"},
+    )
+    pair.processes.append(pair.slave)
+    until(lambda: "another store had this id" in pair.slave.log(), 30, what="the refusal")
+    with pair.master.client() as client:
+        forget = ForgetRequest(broker_id=1).encode()
+        assert client.call(RequestCode.FORGET_SLAVE, {}, forget).code == ResponseCode.SUCCESS
+        assert client.call(RequestCode.FORGET_SLAVE, {}, forget).code == ResponseCode.QUERY_NOT_FOUND
+    before = pair.slave.log().count("following the master at")
+    until(lambda: pair.slave.log().count("following the master at") > before, 30, what="the emptied slave following")

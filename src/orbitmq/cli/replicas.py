@@ -1,4 +1,4 @@
-"""`orbitmq replica`: which brokers are masters and slaves, who follows whom, and how far behind.
+"""`orbitmq replica`: which brokers are masters and slaves, who follows whom, and how far behind; making a slave the master.
 
 Rules of this file
 1. Each broker is asked twice: for RocketMQ's form (request 907), and for its runtime information, where brokers of ours tell more.
@@ -16,7 +16,7 @@ import typer
 
 from orbitmq.cli.cluster_access import ClusterOption, run
 from orbitmq.cli.instants import instant
-from orbitmq.cli.output import show_rows
+from orbitmq.cli.output import show_done, show_rows
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 
 if TYPE_CHECKING:
@@ -80,6 +80,46 @@ def status(name: NameArgument = None, cluster: ClusterOption = None) -> None:
     brokers = run(work)
     rows = brokers if chosen_output() is Output.JSON else [row for broker in brokers for row in table_rows(broker)]
     show_rows(rows, columns=COLUMNS, empty="no brokers")
+
+
+SlaveArgument = Annotated[str, typer.Argument(metavar="SLAVE", help="The slave, by host:port.", show_default=False)]
+MasterArgument = Annotated[str, typer.Argument(metavar="MASTER", help="The master, by host:port.", show_default=False)]
+IdArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="brokerId of the slave.", show_default=False)]
+
+
+@app.command(cls=ClusterCommand)
+def promote(
+    slave: SlaveArgument,
+    synchronous: Annotated[bool, typer.Option("--synchronous", help="As SYNC_MASTER: sends wait for slaves.")] = False,
+    although_master_lives: Annotated[
+        bool, typer.Option("--although-master-lives", help="What its master takes from then on is lost.")
+    ] = False,
+) -> None:
+    """Make a slave the master of its group while it runs, when its master is gone for good or was stopped."""
+
+    async def work(client: Client) -> int:
+        return await client.admin.promote_slave(
+            slave, synchronous=synchronous, although_master_lives=although_master_lives
+        )
+
+    end = run(work)
+    role = "SYNC_MASTER" if synchronous else "ASYNC_MASTER"
+    show_done(
+        f"{slave} is the master now, from position {end} of the log on; give it brokerRole={role} and brokerId=0 before its next start",
+        {"address": slave, "role": role, "end": end},
+    )
+
+
+@app.command(cls=ClusterCommand)
+def remove(master: MasterArgument, slave_id: IdArgument) -> None:
+    """Have a master forget a slave, so that another directory may come with its brokerId: one that was emptied, or of another machine."""
+
+    async def work(client: Client) -> bool:
+        return await client.admin.forget_slave(master, slave_id)
+
+    was_known = run(work)
+    text = f"slave {slave_id} is forgotten" if was_known else f"no slave {slave_id} has followed {master}"
+    show_done(text, {"address": master, "id": slave_id, "was_known": was_known})
 
 
 async def _meant(client: Client, name: str | None, cluster: str | None) -> list[Broker]:

@@ -176,6 +176,7 @@ class BrokerRole:
         tools.broker.copies = self.replication.status
         tools.broker.issue_ticket = self.replication.issue
         tools.broker.make_master = self.replication.promote
+        tools.broker.forget_slave = self.replication.forget
         tools.broker.more_facts.append(self.replication.facts)
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request

@@ -16,7 +16,8 @@ from orbitmq.protocol.remoting.bodies import (
     HaRuntimeInfo,
     KVTable,
 )
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.replication_bodies import PromoteAnswer, PromoteRequest
 
 Run = Callable[..., Ran]
 SINCE_MS = 1_893_456_000_000  # 2030-01-01
@@ -153,3 +154,26 @@ def test_a_broker_that_is_gone_has_a_line_unless_none_answers(
 
 def test_rocketmqs_name_for_it(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
     assert "SYNC_MASTER" in orbitmq("haStatus", "-n", pair[0].address, "-b", pair[0].address).out
+
+
+def test_a_slave_is_made_master(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    slave = pair[1]
+    slave.on(RequestCode.PROMOTE_SLAVE, PromoteAnswer(end=700).encode())
+    ran = orbitmq("replica", "promote", slave.address, "--synchronous", "-n", pair[0].address)
+    assert (ran.code, "from position 700 of the log on; give it brokerRole=SYNC_MASTER" in ran.out + ran.err) == (
+        0,
+        True,
+    )
+    (asked,) = [one for one in slave.asked if one.code == RequestCode.PROMOTE_SLAVE]
+    assert PromoteRequest.decode(asked.body) == PromoteRequest(synchronous=True)
+
+
+def test_a_master_forgets_a_slave(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master = pair[0]
+    master.on(RequestCode.FORGET_SLAVE)
+    assert json.loads(orbitmq("replica", "remove", master.address, "3", "-n", master.address, "--json").out) == {
+        "address": master.address, "id": 3, "was_known": True,
+    }  # fmt: skip
+    master.on(RequestCode.FORGET_SLAVE, code=ResponseCode.QUERY_NOT_FOUND)
+    ran = orbitmq("replica", "remove", master.address, "4", "-n", master.address)
+    assert "no slave 4 has followed" in ran.out + ran.err

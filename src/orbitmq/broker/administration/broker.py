@@ -26,7 +26,13 @@ from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, HaRu
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    FollowAnswer,
+    FollowRequest,
+    ForgetRequest,
+    PromoteAnswer,
+    PromoteRequest,
+)
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
 Facts = Callable[[], Mapping[str, str]]
@@ -46,6 +52,8 @@ class BrokerAdminProcessor:
         """Answers a slave that wants to follow, or raises OrbitError; set by a server with a port for slaves."""
         self.make_master: Callable[[PromoteRequest, Callable[[PromoteAnswer | OrbitError], None]], None] | None = None
         """Makes this slave the master, and tells when it is, or why not; set by such a server as well."""
+        self.forget_slave: Callable[[int], bool] = lambda slave_id: False
+        """Lets another directory come with this id; whether it was known. Set by such a server as well."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -109,6 +117,13 @@ class BrokerAdminProcessor:
                 peer.send(response(command, ResponseCode.SUCCESS, None, None, result.encode()))
 
         self.make_master(wanted, done)
+
+    def forget(self, command: Command, peer: Peer) -> Command:
+        """FORGET_SLAVE: another directory may come with the id of a slave."""
+        wanted = ForgetRequest.decode(command.body)
+        if not self.forget_slave(wanted.broker_id):
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no slave {wanted.broker_id} has followed this broker")
+        return response(command, ResponseCode.SUCCESS)
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()

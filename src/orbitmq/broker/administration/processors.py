@@ -89,6 +89,7 @@ class Administration(Room):
             code.GET_BROKER_HA_STATUS: broker.replicas,
             code.FOLLOW_LOG: broker.follow,
             code.PROMOTE_SLAVE: broker.promote,
+            code.FORGET_SLAVE: broker.forget,
             code.VIEW_BROKER_STATS_DATA: self.statistics.view,
             code.CLEAN_EXPIRED_CONSUMEQUEUE: upkeep.expired_queues,
             code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,

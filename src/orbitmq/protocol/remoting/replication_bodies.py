@@ -45,3 +45,9 @@ class PromoteAnswer(JsonBody):
     """Answer to PROMOTE_SLAVE: the log went up to `end` when the slave became master."""
 
     end: Int64
+
+
+class ForgetRequest(JsonBody):
+    """Body of FORGET_SLAVE, to the master: another directory may come with that id. A slave that follows goes on doing so."""
+
+    broker_id: Int64

@@ -294,6 +294,14 @@ class ReplicationRole:
             self._save_state()
         return answer
 
+    def forget(self, slave_id: int) -> bool:
+        """Another directory may come with this id. False: it was not known."""
+        if self.office is None or not self.office.forget(slave_id):
+            return False
+        self.office.is_changed = False
+        self._save_state()
+        return True
+
     def _save_state(self) -> None:
         table, file = self._state.table(), self._state_file
 

@@ -8,6 +8,7 @@ from orbitmq.client._async.administration.admin_calls import AdminCalls
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteAnswer, PromoteRequest
 
 
 class BrokerAdmin(AdminCalls):
@@ -22,6 +23,26 @@ class BrokerAdmin(AdminCalls):
         """What a broker tells of replication: a master of each slave, a slave of its master. Refused by RocketMQ before 5.0."""
         answer = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS, doing="reading the state of replication")
         return HaRuntimeInfo.decode(answer.body)
+
+    async def promote_slave(
+        self, address: str, *, synchronous: bool = False, although_master_lives: bool = False
+    ) -> int:
+        """Make the slave at this address the master of its group, `synchronous` or not; where its log ended then. While it follows a master
+        that lives it refuses, unless told otherwise: what that one takes from then on is lost. orbitmq's brokers only."""
+        body = PromoteRequest(synchronous=synchronous, although_master_lives=although_master_lives).encode()
+        answer = await self._ask(address, RequestCode.PROMOTE_SLAVE, body=body, doing="making a slave the master")
+        return PromoteAnswer.decode(answer.body).end
+
+    async def forget_slave(self, address: str, slave_id: int) -> bool:
+        """Let another directory come with this id to the master at this address; whether the id was known. orbitmq's brokers only."""
+        answer = await self._ask(
+            address,
+            RequestCode.FORGET_SLAVE,
+            body=ForgetRequest(broker_id=slave_id).encode(),
+            doing=f"forgetting slave {slave_id}",
+            accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        )
+        return answer.code == ResponseCode.SUCCESS
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of a running broker by name, as text."""

@@ -28,6 +28,18 @@ class BrokerAdmin(AdminCalls):
         """What a broker tells of replication: a master of each slave, a slave of its master. Refused by RocketMQ before 5.0."""
         return self._loop.run(self._twin.broker_ha_status(address))
 
+    def promote_slave(self, address: str, *, synchronous: bool = False, although_master_lives: bool = False) -> int:
+        """Make the slave at this address the master of its group, `synchronous` or not; where its log ended then. While it follows a master
+        that lives it refuses, unless told otherwise: what that one takes from then on is lost. orbitmq's brokers only.
+        """
+        return self._loop.run(
+            self._twin.promote_slave(address, synchronous=synchronous, although_master_lives=although_master_lives)
+        )
+
+    def forget_slave(self, address: str, slave_id: int) -> bool:
+        """Let another directory come with this id to the master at this address; whether the id was known. orbitmq's brokers only."""
+        return self._loop.run(self._twin.forget_slave(address, slave_id))
+
     def broker_config(self, address: str) -> dict[str, str]:
         """Settings of a running broker by name, as text."""
         return self._loop.run(self._twin.broker_config(address))
