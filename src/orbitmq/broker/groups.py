@@ -82,6 +82,15 @@ class GroupTable(RecordedSavedTable):
             return None
         return msgspec.json.encode(_RecordedGroup(config, forbidden))
 
+    def values_of(self, told: SubscriptionGroupWrapper) -> dict[str, bytes]:
+        """What records would say of the groups of another table."""
+        groups, forbidden = told.subscription_group_table, told.forbidden_table
+        return {
+            name: msgspec.json.encode(_RecordedGroup(groups.get(name), forbidden.get(name, {})))
+            for name in dict.fromkeys([*groups, *forbidden])
+            if groups.get(name) != _BUILT_IN.get(name) or forbidden.get(name)
+        }
+
     def _take_one(self, key: str, value: bytes | None) -> None:
         said = (
             _RecordedGroup(_BUILT_IN.get(key))

@@ -79,3 +79,16 @@ SLAVE_CONNECTIONS_MAX: Final = 2 * COPIES_MAX
 
 SLAVE_BATCHES_PER_PASS: Final = 16
 """Transfers to one slave before others have their turn: half a megabyte, less than a millisecond of the loop."""
+
+# --- tables of a RocketMQ master -----------------------------------------------------------------------------------
+TABLES_PERIOD_MS: Final = 10_000
+"""Between two times a slave asks a master of RocketMQ for its tables, which are not in the log: as slaves of RocketMQ 4 do."""
+
+TABLES_FIRST_MS: Final = 1_000
+"""After the connection to a master has been made: by then one of ours has recorded its tables."""
+
+TABLES_LOG_LOOK_MS: Final = 200
+"""Between two looks whether the log has come as far as what a master said of its progress."""
+
+TABLE_CALL_MS: Final = 10_000
+"""For one table, of 10,000 topics or 100,000 offsets: a few megabytes. The frame that brings it has the bound of all frames."""

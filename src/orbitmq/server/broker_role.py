@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.access.gate import Gate
 from orbitmq.access.users import ACCESS_FILE
 from orbitmq.broker.broker import make_broker
+from orbitmq.broker.copied_tables import CopiedTables
 from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
@@ -56,6 +57,7 @@ from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.fence import is_fenced
+from orbitmq.timing.rocketmq.led import LedByRocketMQ
 from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ class BrokerRole:
             took_orders=self.broker.topics.take_orders,
             calling=process.calling,
         )
-        self.replication = ReplicationRole(process, self.store, self.appenders, self.derived, self.registrar, self.port)
+        self.replication = self._made_replication()
         self.replication.became_master = self._serve_grpc
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
@@ -186,6 +188,38 @@ class BrokerRole:
         self.grpc = MessagingPort(process, self.broker)
         process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
         self._listening = False
+
+    def _made_replication(self) -> ReplicationRole:
+        led = LedByRocketMQ(self._reserve.files, self._process.settings.data)
+        return ReplicationRole(
+            self._process,
+            self.store,
+            self.appenders,
+            self.derived,
+            self.registrar,
+            self.port,
+            self._copied_tables(led),
+            settle=lambda: led.settle(self.store.log, self.release, self.derived.timers),
+            tables_changed=self._tables_copied,
+        )
+
+    def _copied_tables(self, led: LedByRocketMQ) -> CopiedTables:
+        broker, settings = self.broker, self._process.settings.broker
+        return CopiedTables(
+            broker.topics,
+            broker.groups,
+            broker.offsets,
+            broker.rooms.assignment.modes,
+            self.release,
+            self.derived.timers,
+            led,
+            self._process.clock,
+            settings.timer_precision_ms,
+        )
+
+    def _tables_copied(self) -> None:
+        self.broker.rooms.assignment.save()
+        self._process.turn.schedule()
 
     def _facilities(self, ip: str) -> Facilities:
         """What this process gives its broker, which clients reach at `ip`."""

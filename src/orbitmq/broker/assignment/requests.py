@@ -42,10 +42,10 @@ class AssignmentRequests(Room):
         """Loads the modes. Raises `StoreDamagedError` for an unusable file."""
         self.routes: Final = TopicRoutes(core)
         self._core = core
-        self._modes = RequestModeTable(core.settings, core.facilities.tables(FILE), core.clock)
-        self._modes.load()
-        core.bind(self._modes)
-        self._saving = core.make_saving((self._modes,), MODES)
+        self.modes: Final = RequestModeTable(core.settings, core.facilities.tables(FILE), core.clock)
+        self.modes.load()
+        core.bind(self.modes)
+        self._saving = core.make_saving((self.modes,), MODES)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         code = RequestCode
@@ -55,9 +55,13 @@ class AssignmentRequests(Room):
             code.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
         }
 
+    def save(self) -> None:
+        """The modes were changed without a request."""
+        self._saving.begin()
+
     def close(self) -> None:
         self._saving.finish()
-        self._modes.save()
+        self.modes.save()
 
     def query(self, command: Command, peer: Peer) -> Command | None:
         asked = QueryAssignmentRequest.decode(command.body)
@@ -74,7 +78,7 @@ class AssignmentRequests(Room):
         """The queues of one member; None when it is to skip this round."""
         if queues is None:
             return None
-        mode, share_count = self._modes.of(asked.topic, asked.consumer_group)
+        mode, share_count = self.modes.of(asked.topic, asked.consumer_group)
         shared = asked.message_model is MessageModel.CLUSTERING and self._core.settings.server_load_balancer_enable
         if shared:
             group, allocate = self._core.clients.consumer(asked.consumer_group), ALLOCATIONS.get(asked.strategy_name)
@@ -95,10 +99,10 @@ class AssignmentRequests(Room):
             raise topic_missing(mode.topic)
         if self._core.groups.get(mode.consumer_group) is None:
             raise group_missing(mode.consumer_group)
-        if not self._modes.put(mode):
+        if not self.modes.put(mode):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there are {REQUEST_MODES_MAX} modes already, which is the limit")
 
         return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 
     def all_modes(self, command: Command, peer: Peer) -> Command:
-        return response(command, ResponseCode.SUCCESS, None, None, self._modes.all().encode())
+        return response(command, ResponseCode.SUCCESS, None, None, self.modes.all().encode())

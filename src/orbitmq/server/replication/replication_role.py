@@ -5,7 +5,8 @@ Rules of this file
    every append of its own, whoever asks for it.
 2. Where nobody asked for the port for slaves, a broker does without it when it is taken, and says so.
 3. The far tier's files are not copied: where messages wait in it no slave is taken, and from the first slave on it takes nothing in.
-4. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning.
+4. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning. A slave of RocketMQ's
+   master, in whose log they are not, asks for them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt
 from orbitmq.server.replication.asking import ask_to_follow
 from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
+from orbitmq.server.replication.master_tables import MasterTables
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.slave_port import SlavePort
 from orbitmq.server.surroundings import Surroundings
@@ -40,6 +42,7 @@ from orbitmq.store.writability import COPY
 from orbitmq.timing.appending import NOT_ATTACHED, Appenders
 
 if TYPE_CHECKING:
+    from orbitmq.broker.copied_tables import CopiedTables
     from orbitmq.broker.derived_state import DerivedState
     from orbitmq.server.registration import Registrar
 
@@ -69,8 +72,17 @@ class ReplicationRole:
         derived: DerivedState,
         registrar: Registrar,
         main_port: int,
+        copied: CopiedTables,
+        settle: Callable[[], object],
+        tables_changed: Callable[[], None],
     ) -> None:
+        """`copied`: the tables that a slave of RocketMQ's master asks for, and `tables_changed()` saves. `settle()`: a master takes over;
+        what the log says of its predecessor is to be found out."""
         settings = process.settings.replication
+        self._copied = copied
+        self._settle = settle
+        self._tables_changed = tables_changed
+        self.master_tables: MasterTables | None = None
         self._process = process
         self._store = store
         self._appenders = appenders
@@ -172,6 +184,7 @@ class ReplicationRole:
 
     async def _lead(self, *, listens: bool) -> None:
         """Append, and take slaves."""
+        self._find_deliveries()
         self.port = self._made_port()
         self._appenders.attach()
         if self._tables.is_followed and self._far is not None:
@@ -188,11 +201,30 @@ class ReplicationRole:
             self.port.serve_nobody()
             logger.warning("%s; no slave can follow this broker", error)
 
+    def _find_deliveries(self) -> None:
+        try:
+            self._settle()
+        except OSError as error:
+            logger.error("what the master before delivered could not be looked for, some of it is repeated: %s", error)
+
     def follow(self) -> None:
         """A slave begins to follow: a name server has said by now where its master is."""
         if self.is_slave:
-            self.following = self._made_following()
-            self.following.start()
+            self.following = following = self._made_following()
+            following.start()
+            self.master_tables = MasterTables(
+                self._copied,
+                self._process.clock,
+                self._process.calling,
+                master=lambda: self._main_address(following.master_address),
+                follows=lambda: (
+                    following.is_connected and not self._tables.log_id
+                ),  # the first record of a table says it
+                log_end=lambda: self._store.confirm_offset,
+                changed=self._tables_changed,
+                delivered=lambda: self._store.save_durably(lambda _: None),
+            )
+            self.master_tables.start()
 
     def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
         """Make this slave the master, and tell when it takes messages, or why it does not become one. On the loop."""
@@ -212,6 +244,8 @@ class ReplicationRole:
     async def _promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
         following, self.following = self.following, None
         try:
+            if self.master_tables is not None:
+                await self.master_tables.stop()
             if following is not None:
                 await following.stop()
             end = self._store.begin_raw()
@@ -236,6 +270,8 @@ class ReplicationRole:
 
     async def stop(self) -> None:
         """Before the store is closed."""
+        if self.master_tables is not None:
+            await self.master_tables.stop()
         if self.following is not None:
             await self.following.stop()
         if self.port is not None:
@@ -256,10 +292,7 @@ class ReplicationRole:
     async def _ask(self, port_for_slaves: str) -> bytes:
         """What is sent first at that port: a ticket of this master; nothing where it is one of RocketMQ."""
         process, own, end = self._process, self._process.settings.broker, self._store.log.end
-        main = self._registrar.master_address
-        if not main:  # nobody says where: the one is the other + 1, unless that was set
-            host, _, port = port_for_slaves.rpartition(":")
-            main = f"{host}:{int(port) - SLAVE_PORT_STEP}"
+        main = self._main_address(port_for_slaves)
         wanted = FollowRequest(
             broker_name=own.broker_name,
             broker_id=own.broker_id,
@@ -281,6 +314,11 @@ class ReplicationRole:
         if adopt_epochs(self._state, answer):
             self._save_state()
         return encode_opening(bytes.fromhex(answer.ticket))
+
+    def _main_address(self, port_for_slaves: str) -> str:
+        """Where the master with that port serves clients: where nobody says it the one is the other + 1, unless that was set."""
+        host, _, port = port_for_slaves.rpartition(":")
+        return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
 
     def issue(self, wanted: FollowRequest) -> FollowAnswer:
         """A ticket for a slave. Raises FollowRefused."""

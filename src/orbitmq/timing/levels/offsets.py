@@ -77,7 +77,8 @@ class LevelOffsets:
 
 
 def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterable[Dispatched]) -> list[int]:
-    """Which of the records at the log positions `sources` were delivered by one of the records in `later`."""
+    """Which of the records at the log positions `sources` were delivered by one of the records in `later`. What lies before a source
+    did not deliver it: an earlier attempt at the same message has the same key, topic and queue."""
     addresses: dict[Address, list[int]] = {}
     for physical in sources:
         view = log.record(physical)
@@ -91,7 +92,7 @@ def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterab
             continue
         address = _address(decode_properties(entry.properties))
         if address in addresses and (entry.topic, str(entry.queue_id)) == (address[1], address[2]):
-            seen[address] += 1
+            seen[address] += entry.physical_offset > addresses[address][0]
     return [found[0] for address, found in addresses.items() if len(found) == 1 and seen[address] >= 1]
 
 

@@ -15,7 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orbitmq.clock import Clock
@@ -122,6 +122,18 @@ class LevelRelease:
             self._level(level).finish(offset)
         elif (known := self._find_source(physical_offset)) is not None:
             self._level(known[0]).finish(known[1])
+
+    def delivered_elsewhere(self, first_pending: Mapping[int, int]) -> int:
+        """A broker of RocketMQ delivers what waits in this log, and has delivered everything below these queue offsets (level -> offset);
+        how many were pending. Its deliveries must be in this log."""
+        known = ((self._levels.get(level), offset) for level, offset in first_pending.items())
+        return sum(runs.finish_below(min(offset, runs.next_offset)) for runs, offset in known if runs is not None)
+
+    def delivered_sources(self, positions: Iterable[int]) -> None:
+        """The messages of the records at these log positions were delivered by a broker that does not say so in its records."""
+        for physical in positions:
+            if (known := self._find_source(physical)) is not None:
+                self._level(known[0]).finish(known[1])
 
     def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
         """Level and queue offset of the delayed message at a log position: by its record, or by its unit when the

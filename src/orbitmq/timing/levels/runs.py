@@ -158,6 +158,20 @@ class LevelRuns:
             self._runs.remove(run)
         return True
 
+    def finish_below(self, before: int) -> int:
+        """Every unit below `before` is delivered; how many were pending. One look at the unit that is next."""
+        count = self.count_below(before)
+        if not count:
+            return 0
+        for run in self._runs:
+            if run.done < before < run.end:
+                if run.taken < before:
+                    run.head_due_ms = self._due_at(before)
+                run.taken = max(run.taken, before)
+                run.start = run.done = before
+        self._runs = [run for run in self._runs if run.end > before]
+        return count
+
     def _find(self, offset: int) -> LevelRun | None:
         """The run in which the unit is pending."""
         runs = self._runs

@@ -43,7 +43,7 @@ from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.counting import SlotCounts
 from orbitmq.timing.index.parts import IndexShape
-from orbitmq.timing.index.timer_index import TimerIndex
+from orbitmq.timing.index.timer_index import DUE_SLICE, TimerIndex
 from orbitmq.timing.release import LATENESS_BOUNDS_MS, RETRY_MS, SLEEP_MAX_MS
 from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timers.delivery import Delivery
@@ -232,6 +232,35 @@ class Timers:
         self.index.finished(finished)
         for observer in self.finished:
             observer(finished)
+
+    def due_before(self, until_ms: int) -> list[tuple[int, int, int]]:
+        """(queue offset, log position, due time) of what is pending, known to the index and due before a time. 2 us each."""
+        found, after = list[tuple[int, int, int]](), (0, -1)
+        while after[0] < until_ms:
+            part = self.index.due(after, until_ms, DUE_SLICE)
+            due = {queue_offset: due_ms for due_ms, queue_offset, _ in part.entries}
+            offsets = sorted(due)
+            for queue_offset, position in zip(offsets, self._records.places(offsets), strict=True):
+                if position is not None:
+                    found.append((queue_offset, position, due[queue_offset]))
+            if part.end <= after:
+                break
+            after = part.end
+        return found
+
+    def delivered_elsewhere(self, units: Iterable[tuple[int, int, int]]) -> int:
+        """A broker that does not say so in its records has delivered these (as `due_before` names them); how many were pending."""
+        given = list(units)
+        told = self._ledger.finish_many([queue_offset for queue_offset, _, _ in given])
+        gone = [unit for unit, was_pending in zip(given, told, strict=True) if was_pending]
+        if gone:
+            self._is_exact = self._is_handed_over = False
+            self._slot_counts.went(None)
+            finished = [FinishedTimer(offset, position, TIMER_TOPIC, due_ms) for offset, position, due_ms in gone]
+            self.index.finished(finished)
+            for observer in self.finished:
+                observer(finished)
+        return len(gone)
 
     # --- saving and recovery (Recoverable) ----------------------------------------------------------------------------
 

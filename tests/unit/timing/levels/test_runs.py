@@ -175,3 +175,19 @@ def test_finishing_out_of_order_changes_nothing_when_one_of_its_looks_fails(numb
     assert runs.intervals(10) == [(0, 4)]
     assert runs.finish(2)
     assert (runs.pending_count, take_all(runs, 100)) == (3, [0, 1, 3])
+
+
+def test_everything_below_an_offset_is_finished_at_once() -> None:
+    runs = level(10, 20, 30, 5, 6, 40)
+    assert runs.finish_below(2) == 2
+    assert runs.intervals(10) == [(2, 3), (3, 6)]
+    assert runs.finish_below(2) == 0
+    assert runs.finish_below(4) == 2
+    assert runs.intervals(10) == [(4, 6)]
+    assert runs.next_due_ms == 6
+    assert take_all(runs, 40) == [4, 5]
+    assert runs.finish_below(5) == 1
+    assert runs.next_due_ms is None, "what was taken stays taken"
+    assert runs.finish_below(100) == 1
+    assert runs.pending_count == 0
+    assert runs.next_offset == 6
