@@ -40,7 +40,8 @@ SHARING: Final = frozenset({"interop", "spark"})
 APART: Final = frozenset({
     "tests/interop/test_grpc_administration.py", "tests/interop/test_grpc_clients.py", "tests/interop/test_grpc_howto.py",
     "tests/interop/test_grpc_programs.py", "tests/interop/test_http2_conformance.py",
-    "tests/interop/test_java_archive.py", "tests/interop/test_java_far_timers.py", "tests/interop/test_java_pending_timers.py",
+    "tests/interop/test_java_archive.py", "tests/interop/test_java_far_timers.py", "tests/interop/test_java_pairs.py",
+    "tests/interop/test_java_pending_timers.py",
     "tests/interop/test_java_proxy.py", "tests/interop/test_java_store_judge.py", "tests/interop/test_java_timer_files.py",
     "tests/interop/test_nameserver_interop.py", "tests/interop/test_newest_stores.py", "tests/interop/test_priorities.py",
     "tests/interop/test_readme_program.py",

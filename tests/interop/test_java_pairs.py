@@ -1,0 +1,217 @@
+"""A master and a slave of two kinds: RocketMQ's broker copies ours, ours copies RocketMQ's, and either takes over from the other.
+
+RocketMQ 5.3.3 asks for tables a minute after its start, so its slave is started first and looked at last. It finds its master through
+the name server; with a `haMasterAddress` of its own it follows nobody. RocketMQ 4.9.7 needs that setting, or the name server, and asks
+for tables after three seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from rig.brokers import Kind
+from rig.pairs import Member, Pair, send, until
+from rig.toolchain import BROKER_VERSION, OLD_BROKER_VERSION, java_build
+
+pytestmark = pytest.mark.java
+
+TOPIC, GROUP = "orders", "readers"
+TWO_COPIES = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
+Available = Callable[[Callable[[], object]], None]
+
+
+class Account:
+    """What was sent, when each is due, and what was found of it."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.due_ms: dict[bytes, int] = {}
+
+    def send(self, member: Member, name: str, count: int, *, code: int = 0, level: int = 0, after_ms: int = 0) -> None:
+        """`level` 3 is 10 s, 4 is 30 s."""
+        for number in range(count):
+            body = b"%s-%d" % (name.encode(), number)
+            now_ms = int(time.time() * 1000)
+            properties = {"DELAY": str(level)} if level else {}
+            if after_ms:
+                properties["TIMER_DELIVER_MS"] = str(now_ms + after_ms)
+            assert send(member, TOPIC, body, properties) == code
+            self.due_ms[body] = now_ms + after_ms + {0: 0, 1: 1_000, 3: 10_000, 4: 30_000}[level]
+
+    def sent_until_copied(self, member: Member, name: str) -> None:
+        """A slave counts when it has caught up: each try has a name of its own."""
+        for number in range(600):
+            body = b"%s-%d" % (name.encode(), number)
+            self.due_ms[body] = 0
+            if send(member, TOPIC, body) == 0:
+                return
+            time.sleep(0.1)
+        raise AssertionError("the slave does not keep up")
+
+    def judge(self, member: Member, *, may_repeat: tuple[str, ...] = ()) -> None:
+        """Wait until everything is there: each once, but for those with these names, and not before it was due."""
+        latest_s = max(self.due_ms.values()) / 1000 - time.time()
+        wanted = set(self.due_ms)
+        until(lambda: wanted <= set(member.bodies(TOPIC)), "everything that was sent", max(latest_s, 0) + 60)
+        with member.wire() as wire:
+            records = wire.read_queue(TOPIC, 0)
+        found = Counter(record.body for record in records if not record.body.decode().startswith(may_repeat))
+        assert {body: count for body, count in found.items() if count > 1} == {}
+        assert {record.body for record in records if record.store_at < self.due_ms.get(record.body, 0)} == set()
+
+
+def prepare(master: Member) -> None:
+    with master.wire() as wire:
+        wire.create_topic(TOPIC, 2)
+        wire.create_group(GROUP, 5)
+
+
+def has_tables(slave: Member, offset: int) -> bool:
+    """Whether the files of a slave say what was made at its master."""
+    topics = slave.config("topics.json").get("topicConfigTable", {})
+    groups = slave.config("subscriptionGroup.json").get("subscriptionGroupTable", {})
+    offsets = slave.config("consumerOffset.json").get("offsetTable", {})
+    return (
+        topics.get(TOPIC, {}).get("readQueueNums") == 2
+        and groups.get(GROUP, {}).get("retryMaxTimes") == 5
+        and offsets.get(f"{TOPIC}@{GROUP}", {}).get("0") == offset
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory, available: Available) -> Iterator[tuple[Pair, Pair]]:
+    """Two synchronous masters, the first of ours and the second of RocketMQ 5.3.3, each with a slave of the other kind."""
+    available(lambda: java_build(BROKER_VERSION))
+    folder = tmp_path_factory.mktemp("pairs")
+    made = [Pair(folder / "ours", Kind.ORBITMQ, Kind.JAVA), Pair(folder / "theirs", Kind.JAVA, Kind.ORBITMQ)]
+    try:
+        for pair in made:
+            pair.first.launch_master(**TWO_COPIES)
+        made[0].first.wait()
+        made[0].second.launch_slave()
+        made[1].first.wait()
+        made[1].second.launch_slave()
+        for pair in made:
+            pair.second.wait()
+            prepare(pair.first)
+        with made[0].first.wire() as wire:
+            wire.commit(GROUP, TOPIC, 0, 7)
+        yield made[0], made[1]
+    finally:
+        for pair in made:
+            pair.kill()
+
+
+def test_ours_follows_rocketmq_and_takes_over(pairs: tuple[Pair, Pair]) -> None:
+    pair = pairs[1]
+    master, slave, account = pair.first, pair.second, Account(pair)
+    account.sent_until_copied(master, "first")
+    account.send(master, "plain", 20)
+    account.send(master, "pending level", 3, level=4)
+    account.send(master, "pending timer", 3, after_ms=28_000)
+    account.send(master, "level", 3, level=1)
+    account.send(master, "timer", 3, after_ms=2_000)
+    with master.wire() as wire:
+        wire.commit(GROUP, TOPIC, 0, 7)
+    pair.wait_equal()
+    until(lambda: has_tables(slave, 7), "the tables at the slave")
+
+    slave.kill()
+    account.send(master, "alone", 1, code=12)
+    with master.wire() as wire:
+        wire.commit(GROUP, TOPIC, 0, 9)
+    slave.launch_slave().wait()
+    account.sent_until_copied(master, "together")
+    until(lambda: has_tables(slave, 9), "the offset at the slave")
+    pair.wait_equal()
+
+    master.kill()
+    slave.kill()
+    slave.launch_master().wait()
+    with slave.wire() as wire:
+        assert wire.committed(GROUP, TOPIC, 0) == 9
+    account.send(slave, "after", 3)
+    account.judge(slave)
+
+
+def test_releases_of_4_follow_and_are_followed(tmp_path_factory: pytest.TempPathFactory, available: Available) -> None:
+    available(lambda: java_build(OLD_BROKER_VERSION))
+    folder = tmp_path_factory.mktemp("pairs4")
+    ours = Pair(folder / "ours", Kind.ORBITMQ, Kind.JAVA, OLD_BROKER_VERSION)
+    theirs = Pair(folder / "theirs", Kind.JAVA, Kind.ORBITMQ, OLD_BROKER_VERSION)
+    try:
+        theirs.first.launch_master()
+        ours.first.launch_master().wait()
+        ours.second.launch_slave(haMasterAddress=f"127.0.0.1:{ours.first.ha_port}")
+        theirs.first.wait()
+        theirs.second.launch_slave()
+        accounts = {}
+        for pair in (ours, theirs):
+            pair.second.wait()
+            prepare(pair.first)
+            account = accounts[pair] = Account(pair)
+            account.send(pair.first, "plain", 20)
+            account.send(pair.first, "pending", 3, level=4)
+            account.send(pair.first, "level", 3, level=1)
+            with pair.first.wire() as wire:
+                wire.commit(GROUP, TOPIC, 0, 7)
+        for pair in (ours, theirs):
+            until(lambda pair=pair: b"level-2" in pair.first.bodies(TOPIC), "what is due at the master")  # type: ignore[misc]
+            pair.wait_equal()
+            until(lambda pair=pair: has_tables(pair.second, 7), "the tables at the slave")  # type: ignore[misc]
+        for pair in (ours, theirs):
+            pair.first.kill()
+            pair.second.kill()
+            pair.second.launch_master()
+        for pair in (ours, theirs):
+            pair.second.wait()
+            with pair.second.wire() as wire:
+                assert wire.committed(GROUP, TOPIC, 0) == 7
+        accounts[theirs].judge(theirs.second)
+        until(lambda: b"pending-2" in ours.second.bodies(TOPIC), "what was pending, at RocketMQ")
+    finally:
+        ours.kill()
+        theirs.kill()
+
+
+def test_rocketmq_follows_ours_and_takes_over_and_ours_refuses_it_afterwards(pairs: tuple[Pair, Pair]) -> None:
+    pair = pairs[0]
+    master, slave, account = pair.first, pair.second, Account(pair)
+    account.sent_until_copied(master, "first")
+    account.send(master, "plain", 20)
+    pair.wait_equal()
+    until(lambda: has_tables(slave, 7), "the tables at the slave", 120)
+
+    slave.kill()
+    until(lambda: "is let go" in master.log(), "the end of the slave's connection")
+    account.send(master, "alone", 3, code=11)
+    slave.launch_slave().wait()
+    account.sent_until_copied(master, "together")
+    account.send(master, "level", 3, level=1)
+    account.send(master, "timer", 3, after_ms=2_000)
+    account.send(master, "pending level", 3, level=3)
+    account.send(master, "pending timer", 3, after_ms=10_000)
+    until(lambda: b"timer-2" in master.bodies(TOPIC), "what is due at the master")
+    pair.wait_equal()
+
+    master.kill()
+    slave.kill()
+    slave.launch_master().wait()
+    with slave.wire() as wire:
+        assert wire.committed(GROUP, TOPIC, 0) == 7
+    account.send(slave, "after", 3)
+    account.judge(
+        slave, may_repeat=("level", "timer")
+    )  # delivered since it was last told, a minute or three seconds ago
+
+    slave.kill()
+    master.launch_master(**TWO_COPIES).wait()
+    slave.launch_slave().wait()
+    until(lambda: "slave is beyond our end" in master.log(), "the refusal of a slave whose log is longer")
+    refused = next(line for line in master.log().splitlines() if "slave is beyond our end" in line)
+    assert "(" in refused, "what to do stands behind it"
+    assert send(master, TOPIC, b"x" * 200_000, {"UNIQ_KEY": "large"}) == 11
+    until(lambda: "slave ends inside a record" in master.log(), "the refusal of a slave that ends in a record of ours")
