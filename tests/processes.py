@@ -98,7 +98,7 @@ def _show(pid: int) -> str:
 
 
 def _stack(pid: int, line: str) -> str:
-    java = "java" in line.partition(" ")[0]
+    java = Path(line.partition(" ")[0]).name == "java"
     program = shutil.which("jstack") if java else shutil.which("py-spy") or _beside_python("py-spy")
     if program is None:
         return f"(no program shows its stacks: {'jstack' if java else 'py-spy'} is not installed)"
