@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,3 +261,19 @@ def test_an_id_belongs_to_one_directory_until_the_master_forgets_it(pair: Pair) 
         assert client.call(RequestCode.FORGET_SLAVE, {}, forget).code == ResponseCode.QUERY_NOT_FOUND
     before = pair.slave.log().count("following the master at")
     until(lambda: pair.slave.log().count("following the master at") > before, 30, what="the emptied slave following")
+
+
+def test_a_slave_becomes_master_although_it_can_take_no_slaves_then(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        pair = Pair(tmp_path)
+        try:
+            pair.slave.kill()
+            pair.slave_settings["haListenPort"] = taken.getsockname()[1]
+            pair.start_slave()
+            assert promote(pair.slave, although_master_lives=True).code == ResponseCode.SUCCESS
+            assert "no slave can follow this broker" in pair.slave.log()
+            pair.slave.create_topic("orders")
+            with pair.slave.client() as client:
+                assert send(client, b"taken") == ResponseCode.SUCCESS
+        finally:
+            pair.end()

@@ -180,10 +180,10 @@ class ReplicationRole:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
         if self.is_slave:
             return
-        await self._lead(listens=listens)
+        await self._lead(listens=listens, insists=True)
 
-    async def _lead(self, *, listens: bool) -> None:
-        """Append, and take slaves."""
+    async def _lead(self, *, listens: bool, insists: bool) -> None:
+        """Append, and take slaves. PortTakenError where one `insists` on a port that was asked for and is."""
         self._find_deliveries()
         self.port = self._made_port()
         self._appenders.attach()
@@ -196,7 +196,7 @@ class ReplicationRole:
         try:
             await self.port.start(self._process.settings.host, self.listen_port)
         except PortTakenError as error:
-            if asked_for:
+            if asked_for and insists:
                 raise
             self.port.serve_nobody()
             logger.warning("%s; no slave can follow this broker", error)
@@ -254,9 +254,12 @@ class ReplicationRole:
             self._store.allow(COPY)
             if self._settings.rule().needed:
                 self._copy_follows()
-            await self._lead(listens=True)
-            await self.became_master()
             self._save_state()
+            try:
+                await self._lead(listens=True, insists=False)
+                await self.became_master()
+            except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
+                logger.error("this broker is the master now, and misses something: %s", error)
             self._registrar.become(0)
             logger.warning(
                 "this broker is the master (%s) from position %d of the log on, by a command", kind.value, end
