@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_cluster import CUT, NAME_SERVER, SILENCE, Cluster
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, SendStatus
@@ -291,5 +293,44 @@ def test_producers_introduce_themselves_when_they_connect(run: Run, cluster: Clu
             (heartbeat,) = cluster.brokers["b-a"].members.values()
             assert [producer.group_name for producer in heartbeat.producer_data_set] == ["mine"]
             assert heartbeat.client_id == mq.client_id
+
+    run(test)
+
+
+def test_a_broker_that_has_the_place_of_one_that_is_gone_is_found_at_once(run: Run, cluster: Cluster) -> None:
+    """A slave that took over has another address; the timer alone would find it after half a minute."""
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            gone = cluster.brokers["b-a"]
+            gone.stop()
+            cluster.brokers["b-a"] = Broker(cluster, "b-a", "b-a-second:10911")
+            began = asyncio.get_running_loop().time()
+            while True:
+                try:
+                    receipt = await mq.send("T", b"second")
+                    break
+                except SendFailedError:
+                    await asyncio.sleep(0.1)
+            assert asyncio.get_running_loop().time() - began < 5
+            assert receipt.send_status is SendStatus.SEND_OK
+
+    run(test)
+
+
+def test_routes_are_asked_for_ever_less_often_while_a_broker_stays_away(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            cluster.brokers["b-a"].stop()
+            asked = len(cluster.name_server.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+            ends = asyncio.get_running_loop().time() + 120
+            while asyncio.get_running_loop().time() < ends:
+                with contextlib.suppress(SendFailedError):
+                    await mq.send("T", b"second")
+                await asyncio.sleep(0.1)
+            asked = len(cluster.name_server.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) - asked
+            assert 4 <= asked <= 12
 
     run(test)

@@ -31,7 +31,7 @@ from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits.client import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
+from orbitmq.limits.client import CLIENT_GROUPS_MAX, CLIENT_ROUTES_EARLY_MS, CONSUMER_TOPICS_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import (
     CLIENT_INNER_PRODUCER_GROUP,
@@ -128,6 +128,8 @@ class Client(SendingCalls):
             self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
+        self._routes_due = Event()
+        self.network.on_unreachable = self._unreachable
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
         self._timers: Timers | None = None
@@ -422,10 +424,20 @@ class Client(SendingCalls):
             if topic in lite.subscriptions:
                 lite.rebalance_soon()
 
+    def _unreachable(self, address: str) -> None:
+        """Perhaps another broker has the place of one that takes no connection: ask for the routes soon."""
+        if address in self.routes.addresses():
+            self._routes_due.set()
+
     async def _refresh_routes_forever(self) -> None:
+        pause_ms = CLIENT_ROUTES_EARLY_MS
         while True:
-            await sleep_ms(self.options.route_refresh_ms)
+            is_early = await wait_event(self._routes_due, self.options.route_refresh_ms)
+            self._routes_due.clear()
             await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
+            if is_early:
+                await sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, self.options.route_refresh_ms) if is_early else CLIENT_ROUTES_EARLY_MS
 
     async def _heartbeat_forever(self) -> None:
         while True:

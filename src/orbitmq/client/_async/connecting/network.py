@@ -48,6 +48,8 @@ class Network:
         self._dialling: dict[str, Lock] = {}
         self._closed = False
         self._emptied = Event()
+        self.on_unreachable: Callable[[str], None] = lambda address: None
+        """Told the address after every dial that failed."""
 
     async def request(
         self,
@@ -166,7 +168,11 @@ class Network:
                     remedy="use it inside its with block",
                 )
             dial_ms = min(timeout_ms, self._connect_timeout_ms)
-            channel = await self._dial(address, dial_ms, self._on_request, self._lost)
+            try:
+                channel = await self._dial(address, dial_ms, self._on_request, self._lost)
+            except ConnectionLostError:
+                self.on_unreachable(address)
+                raise
             if self._closed:
                 channel.close("the client was closed")
                 raise ConnectionLostError(f"no connection to {address}: the client is closed", request_sent=False)
