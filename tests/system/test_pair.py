@@ -72,9 +72,12 @@ def send(client: RawClient, body: bytes, topic: str = "orders") -> int:
 
 
 def bodies(server: ServedProcess, topic: str = "orders") -> list[bytes]:
+    """All of queue 0."""
+    found: list[bytes] = []
     with RawClient(server.port) as client:
-        answer = client.call(RequestCode.PULL_MESSAGE, {**pull_fields(topic), "suspendTimeoutMillis": "0"})
-        return [bytes(record.body) for record in decode_records(bytes(answer.body))] if answer.code == 0 else []
+        while (answer := client.call(RequestCode.PULL_MESSAGE, pull_fields(topic, offset=len(found)))).code == 0:
+            found += [bytes(record.body) for record in decode_records(bytes(answer.body))]
+    return found
 
 
 def sent_until_copied(client: RawClient, body: bytes) -> None:
@@ -277,3 +280,32 @@ def test_a_slave_becomes_master_although_it_can_take_no_slaves_then(tmp_path: Pa
                 assert send(client, b"taken") == ResponseCode.SUCCESS
         finally:
             pair.end()
+
+
+def test_a_broker_with_a_history_of_its_own_is_no_copy_however_alike_it_looks(tmp_path: Path) -> None:
+    master, other = (ServedProcess(tmp_path / name, settings={"brokerName": "pair"}) for name in ("master", "slave"))
+    slave = None
+    try:
+        for server in (master, other):
+            server.create_topic("orders")
+            with server.client() as client:
+                assert [send(client, b"%d" % number) for number in range(3)] == [ResponseCode.SUCCESS] * 3
+        with master.client() as client:
+            assert send(client, b"more") == ResponseCode.SUCCESS
+        other.stop()
+        slave = ServedProcess(
+            tmp_path / "slave",
+            command="broker",
+            settings={
+                "brokerRole": "SLAVE",
+                "brokerId": 1,
+                "brokerName": "pair",
+                "namesrvAddr": f"127.0.0.1:{master.name_port}",
+            },
+        )
+        until(lambda: "has other bytes before its end" in slave.log(), 30, what="the refusal")
+        assert len(bodies(master)) == 4
+    finally:
+        for process in (master, other, slave):
+            if process is not None:
+                process.kill()

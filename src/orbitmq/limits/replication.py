@@ -62,6 +62,9 @@ TICKETS_MAX: Final = 64
 TICKET_REQUEST_MS: Final = 3_000
 """A slave waits so long for the answer to its request, and asks again when it connects anew."""
 
+FOLLOW_TAIL_BYTES: Final = 4_096
+"""Of the end of a slave's log, which its master compares: several records, whose times and hosts are not those of another log."""
+
 SLAVE_NAME_CHARS_MAX: Final = 128
 """Names in a request for a ticket: of the group and of the store. Broker names are not longer either."""
 

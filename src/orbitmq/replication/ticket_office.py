@@ -1,8 +1,8 @@
 """A master's answers to slaves that want to follow: is it one of this group, is its log a beginning of ours, and a ticket.
 
 Rules of this file
-1. A log that has parted from ours is refused: what the slave has and we have not would stay in it, or ours be written over it. Epochs tell;
-   where neither log has any, the end of the slave's has to be the beginning of a record of ours (`classic.master_link`).
+1. A log that has parted from ours is refused: what the slave has and we have not would stay in it, or ours be written over it. Epochs
+   tell where it did; that it did tell the last bytes of the slave's log as well, also of one that has no epochs.
 2. The time as a writer of this process is an epoch from the first slave on: before that nobody has a copy of the log.
 3. What is kept is changed here and saved by the caller: `is_changed`.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq.errors import OrbitError, StoreDamagedError
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.epoch_marks import EpochMarks, decode_marks, encode_marks
 from orbitmq.replication.kept_state import KeptState
@@ -30,14 +31,22 @@ _EMPTY: Final = (
 
 class TicketOffice:
     def __init__(
-        self, state: KeptState, group: str, began_at: int, log_id: Callable[[], str], log_end: Callable[[], int]
+        self,
+        state: KeptState,
+        group: str,
+        began_at: int,
+        log_id: Callable[[], str],
+        log_end: Callable[[], int],
+        crc_of: Callable[[int, int], int | None],
     ) -> None:
-        """`began_at` is where the log ended when this process became master; `log_id()` is empty while the log has none."""
+        """`began_at` is where the log ended when this process became master; `log_id()` is empty while the log has none; `crc_of(position,
+        size)` is the CRC-32 of bytes of the log, None where they are not there any more."""
         self._state = state
         self._tickets = Tickets(group, state.directory, state.slaves)
         self._began_at = began_at
         self._log_id = log_id
         self._log_end = log_end
+        self._crc_of = crc_of
         self._has_begun = False
         self.is_changed = False
         if state.epochs.marks or state.slaves:
@@ -83,13 +92,24 @@ class TicketOffice:
             theirs = decode_marks(wanted.epochs.encode()) if wanted.epochs else EpochMarks()
         except StoreDamagedError as error:
             raise FollowRefused(str(error)) from error
-        if not wanted.end or not (theirs.marks and ours.marks):
+        if not wanted.end:
             return
-        shared = ours.shared(our_end, theirs, wanted.end)
-        if not shared.is_known or wanted.end > shared.end:
+        if not 0 < wanted.tail_bytes <= min(FOLLOW_TAIL_BYTES, wanted.end):
+            raise FollowRefused(f"the slave has a log, and names {wanted.tail_bytes} bytes of its end")
+        if theirs.marks and ours.marks:
+            self._check_epochs(theirs, wanted.end)
+        if self._crc_of(wanted.end - wanted.tail_bytes, wanted.tail_bytes) not in (wanted.tail_crc, None):
+            raise FollowRefused(
+                f"the log of the slave has other bytes before its end at {wanted.end} than ours: they have parted, or it is another",
+                remedy=_EMPTY,
+            )
+
+    def _check_epochs(self, theirs: EpochMarks, their_end: int) -> None:
+        shared = self._state.epochs.shared(self._log_end(), theirs, their_end)
+        if not shared.is_known or their_end > shared.end:
             where = f"at {shared.end}" if shared.is_known else "where no epoch is known to both"
             raise FollowRefused(
-                f"the log of the slave, which ends at {wanted.end}, has parted from ours {where}", remedy=_EMPTY
+                f"the log of the slave, which ends at {their_end}, has parted from ours {where}", remedy=_EMPTY
             )
 
     def redeem(self, secret: bytes, now_ns: int) -> TicketBearer | TicketRefusal:

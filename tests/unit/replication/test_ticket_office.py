@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.replication import TICKET_BYTES
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, TICKET_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowRequest
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks, decode_marks, encode_marks
 from orbitmq.replication.kept_state import KeptState, read_state
@@ -13,6 +13,7 @@ from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt
 from orbitmq.replication.tickets import TicketBearer
 
 SECRET = bytes(TICKET_BYTES)
+CRC = 7
 
 
 class Master:
@@ -20,7 +21,14 @@ class Master:
         self.state = KeptState("directory-of-the-master", epochs=EpochMarks(EpochMark(*one) for one in marks))
         self.end = end
         self.log_id = log_id
-        self.office = TicketOffice(self.state, "pair", began_at, lambda: self.log_id, lambda: self.end)
+        self.office = TicketOffice(
+            self.state,
+            "pair",
+            began_at,
+            lambda: self.log_id,
+            lambda: self.end,
+            lambda position, size: CRC if position >= 100 else None,
+        )
 
     @property
     def marks(self) -> list[tuple[int, int]]:
@@ -29,7 +37,15 @@ class Master:
 
 def request(*marks: tuple[int, int], **more: object) -> FollowRequest:
     epochs = encode_marks(EpochMarks(EpochMark(*one) for one in marks)).decode() if marks else ""
-    fields = {"broker_name": "pair", "broker_id": 1, "directory": "directory-of-the-slave", "epochs": epochs, **more}
+    tail = {"tail_bytes": 50, "tail_crc": CRC} if more.get("end") else {}
+    fields = {
+        "broker_name": "pair",
+        "broker_id": 1,
+        "directory": "directory-of-the-slave",
+        "epochs": epochs,
+        **tail,
+        **more,
+    }
     return FollowRequest(**fields)  # type: ignore[arg-type]
 
 
@@ -69,6 +85,12 @@ def test_epochs_beyond_the_end_of_a_log_that_was_copied_in_part_do_not_count() -
         (request((1, 0), (3, 500), end=550), "has parted from ours at 500"),
         (request((7, 0), end=500), "where no epoch is known to both"),
         (request(epochs="nonsense", end=500), "list of epochs is damaged"),
+        (request(end=500, tail_crc=8), "has other bytes before its end at 500"),
+        (request((1, 0), end=500, tail_crc=8), "has other bytes before its end at 500"),
+        (request(end=500, tail_bytes=0), "names 0 bytes of its end"),
+        (request(end=500, tail_bytes=-1), "names -1 bytes"),
+        (request(end=500, tail_bytes=501), "names 501 bytes"),
+        (request(end=900, tail_bytes=FOLLOW_TAIL_BYTES + 1), "names 4097 bytes"),
         (request(broker_name="other"), "another group"),
         (request(broker_id=0), "a slave has an id from 1"),
         (request(directory="directory-of-the-master"), "the store of its master"),
@@ -91,6 +113,7 @@ def test_who_may_not_follow(wanted: FollowRequest, why: str) -> None:
         request((1, 0), (2, 600), end=500),
         request(end=500),
         request(end=500, log="a-log"),
+        request(end=120, tail_bytes=50, tail_crc=8),
         request((9, 0), log="another-log"),
     ],
 )
@@ -115,7 +138,7 @@ def test_a_slave_that_takes_over_goes_on_with_the_epochs_of_its_master() -> None
     answer = master.office.issue(request(), SECRET, 0)
     assert adopt_epochs(slave, answer)
     assert not adopt_epochs(slave, answer), "nothing new"
-    TicketOffice(slave, "pair", 850, lambda: "", lambda: 850)
+    TicketOffice(slave, "pair", 850, lambda: "", lambda: 850, lambda position, size: None)
     assert [tuple(one) for one in slave.epochs.marks] == [(4, 0), (5, 700), (6, 850)]
 
 

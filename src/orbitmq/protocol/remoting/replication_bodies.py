@@ -16,6 +16,7 @@ class FollowRequest(JsonBody):
 
     `directory` is the id of the slave's directory, `log` that of the log in it; empty while it has none, or does not know. `end` is where
     that log ends, `epochs` who wrote it from where on (the text of `orbitmq.replication.epoch_marks`), empty where nothing is known.
+    `tail_crc` is the CRC-32 of its last `tail_bytes` bytes.
     """
 
     broker_name: str
@@ -24,6 +25,8 @@ class FollowRequest(JsonBody):
     log: str = ""
     end: Int64 = 0
     epochs: str = ""
+    tail_bytes: Int64 = 0
+    tail_crc: Int64 = 0
 
 
 class FollowAnswer(JsonBody):

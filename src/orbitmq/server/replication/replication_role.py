@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ClientError, OrbitError, PortTakenError, RemoteError
-from orbitmq.limits.replication import TICKET_BYTES
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, TICKET_BYTES
+from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
 from orbitmq.protocol.replication.opening import encode_opening
@@ -296,6 +297,7 @@ class ReplicationRole:
         """What is sent first at that port: a ticket of this master; nothing where it is one of RocketMQ."""
         process, own, end = self._process, self._process.settings.broker, self._store.log.end
         main = self._main_address(port_for_slaves)
+        tail_bytes = self._tail_bytes(end)
         wanted = FollowRequest(
             broker_name=own.broker_name,
             broker_id=own.broker_id,
@@ -303,6 +305,8 @@ class ReplicationRole:
             log=self._tables.log_id,
             end=end,
             epochs=encode_marks(self._state.epochs).decode("ascii") if self._state.epochs.marks else "",
+            tail_bytes=tail_bytes,
+            tail_crc=self._crc_of(end - tail_bytes, tail_bytes) or 0,
         )
         try:
             answer = await ask_to_follow(main, wanted, process.clock, process.calling)
@@ -317,6 +321,16 @@ class ReplicationRole:
         if adopt_epochs(self._state, answer):
             self._save_state()
         return encode_opening(bytes.fromhex(answer.ticket))
+
+    def _tail_bytes(self, end: int) -> int:
+        """How much of the end of the log its master compares: it lies in one file."""
+        segment = self._store.log.sequence.find(end - 1)
+        return 0 if segment is None else min(end - segment.base, FOLLOW_TAIL_BYTES)
+
+    def _crc_of(self, position: int, size: int) -> int | None:
+        """CRC-32 of bytes of the log; None where they are not there any more. May wait for the disk, once for a connection."""
+        data = self._store.log.read_written(position, size)
+        return None if data is None else crc32(data)
 
     def _main_address(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients: where nobody says it the one is the other + 1, unless that was set."""
@@ -375,6 +389,7 @@ class ReplicationRole:
             store.log.end,
             lambda: self._tables.log_id,
             lambda: self._store.log.end,
+            self._crc_of,
         )
         if office.is_changed:
             office.is_changed = False
