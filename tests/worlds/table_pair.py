@@ -155,7 +155,7 @@ class TableBroker:
 
     def saved_tables(self) -> list[Any]:
         rooms, broker = self.broker.rooms, self.broker
-        return [broker.topics, broker.groups, broker.offsets, rooms.assignment._modes, rooms.pops.orders, self.access]
+        return [broker.topics, broker.groups, broker.offsets, rooms.assignment.modes, rooms.pops.orders, self.access]
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Everything that a new leader has to know, by table and key."""

@@ -155,8 +155,8 @@ class TableRecords:
         """As `write`."""
 
     def datasync(self) -> None:
-        if self.identity is not None and self._is_identified:
-            self.identity.save()
+        if self.identity is not None and self._is_identified and (self._store is not None or self.log_id):
+            self.identity.save()  # a copy that has received nothing yet is going to be what its log says
         for table in self._own_tables:
             table.save()
 

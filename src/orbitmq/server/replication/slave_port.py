@@ -131,9 +131,8 @@ class SlavePort:
             self._arm()
 
     def extent(self) -> LogExtent:
-        """What of the log may be sent now."""
-        self._extent = self._extent_now()
-        return self._extent
+        """What of the log may be sent now. Those who follow already hear of it at the end of the turn."""
+        return self._extent_now()
 
     def _extent_now(self) -> LogExtent:
         log = self._store.log
