@@ -155,7 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10, help="how long each part of the story goes on")
     parser.add_argument("--orders-per-second", type=float, default=100)
     options = parser.parse_args(arguments)
-    logging.getLogger("orbitmq").setLevel(logging.ERROR)  # that calls fail and are made again is the story
     console = Console()
     with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
         account = asyncio.run(play(Path(directory), options.seconds, options.orders_per_second, console))
@@ -163,4 +162,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("orbitmq").setLevel(logging.ERROR)  # that calls fail and are made again is the story
     sys.exit(main())
