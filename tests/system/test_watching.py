@@ -250,7 +250,9 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
 def test_dashboard_and_alerts_ask_for_what_a_server_shows(serve: Callable[..., ServedProcess]) -> None:
     server = serve()
     use_everything(server, server.client())
-    text = get(server.http_port, "/metrics")[1].decode()
+    follows = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": f"127.0.0.1:{server.name_port}"}
+    slave = serve("slave", command="broker", settings=follows)
+    text = "".join(get(one.http_port, "/metrics")[1].decode() for one in (server, slave))
     reader = reader_of_expressions()
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "orbitmq.json").read_text())
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
@@ -266,6 +268,7 @@ def test_dashboard_and_alerts_ask_for_what_a_server_shows(serve: Callable[..., S
     assert asked - shown == set()
     planted = reader.names_in("rate(orbitmq_messages_lost_total[5m])").metrics
     assert planted - shown == {"orbitmq_messages_lost_total"}, "a metric that is missing is noticed"
+    slave.stop()
     server.stop()
 
 
