@@ -54,7 +54,24 @@ class Shop:
     async def prepare(self) -> None:
         for topic in (TOPIC, TICKS):
             await self._mq.admin.create_topic(topic, queues_count=4)
-        await self._mq.recurring.put("tick", TICKS, b"tick", every=1, catch_up="all")
+        for _ in range(100):
+            if await self._tick():
+                return
+            await asyncio.sleep(0.3)
+        raise SystemExit("the slave did not catch up within 30 s")
+
+    async def _tick(self) -> bool:
+        """Whether the recurring message is on both brokers. Until the slave has caught up the answer is that it is on one."""
+        try:
+            await self._mq.recurring.put("tick", TICKS, b"tick", every=1, catch_up="all")
+        except orbitmq.RemoteError as error:
+            if error.code not in (
+                orbitmq.SendStatus.SLAVE_NOT_AVAILABLE.value,
+                orbitmq.SendStatus.FLUSH_SLAVE_TIMEOUT.value,
+            ):
+                raise
+            return False
+        return True
 
     # --- orders ---------------------------------------------------------------------------------------------------
 
