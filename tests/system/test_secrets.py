@@ -207,7 +207,8 @@ def commanded(server: ServedProcess, home: Path) -> dict[str, bytes]:
     command("context", "add", "right", where, "--access-key", "root", typed=f"{ROOT}\n")
     command("context", "add", "wrong", where, "--access-key", "root", typed=f"{CONTEXT}\n")
     for context in ("right", "wrong"):
-        command("--context", context, "broker", "config", "get", "broker-a")
+        # a wrong answer waits, for as long as a call does where nothing is said
+        command("--context", context, "broker", "config", "get", "broker-a", "--timeout-ms", "60000")
     command("context", "list")
     command("context", "show", "right")
     command("broker", "list", ORBITMQ_NAMESRV=where, ORBITMQ_ACCESS_KEY="root", ORBITMQ_SECRET_KEY=CONTEXT)
@@ -233,8 +234,8 @@ def test_the_run_did_what_it_was_to_do(left: dict[str, bytes]) -> None:
     assert b"has no permission" in left["call right SendMessage"]
     assert b"username cannot be null" in left["call nobody Telemetry"]
     assert left["data/config/topics.json"]
-    assert b"brokerName" in left["command --context right broker config get broker-a"]
-    assert b"check signature failed" in left["command --context wrong broker config get broker-a"]
+    assert b"brokerName" in left["command --context right broker config get broker-a --timeout-ms 60000"]
+    assert b"check signature failed" in left["command --context wrong broker config get broker-a --timeout-ms 60000"]
 
 
 @pytest.mark.parametrize("form", ["plain", "base64", "hex", "header"])
