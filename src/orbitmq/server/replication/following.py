@@ -174,13 +174,10 @@ class Following:
 
     def _turn_ended(self) -> None:
         if self._transport is not None:
-            log, came_end = (
-                self._store.log,
-                self._store.raw_end,
-            )  # a log ends behind the filler of a file when its head has come
-            self.link.appended(
-                min(log.written_end, came_end), min(log.synced_end, came_end), self._clock.monotonic_ns()
-            )
+            log = self._store.log
+            came_end = self._store.raw_end  # the log ends behind the filler of a file as soon as its head has come
+            now_ns = self._clock.monotonic_ns()
+            self.link.appended(min(log.written_end, came_end), min(log.synced_end, came_end), now_ns)
             self._go_on()
 
     # --- what follows ---------------------------------------------------------------------------------------------
