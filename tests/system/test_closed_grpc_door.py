@@ -231,6 +231,9 @@ def no_secret(what: Callable[[], str]) -> None:
         assert authorization(user)[b"authorization"].decode().rpartition("=")[2] not in text.lower()
 
 
-def test_no_secret_and_no_signature_is_in_the_log(served: ServedProcess) -> None:
+async def test_no_secret_and_no_signature_is_in_the_log(served: ServedProcess) -> None:
+    async with calling(served) as client:
+        for fields in UNKNOWN.values():
+            assert (await told(client, Rpc.SEND_MESSAGE, fields)).code == Code.UNAUTHORIZED
     assert "a request (SendMessage) from" in served.log()
     no_secret(served.log)
