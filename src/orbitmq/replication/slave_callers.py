@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 def may_follow_unnamed(address: str, peers: Sequence[Network], *, authenticates: bool) -> bool:
     """`address` is that of the connection, without its port."""
-    if not peers:
-        return not authenticates
+    return is_peer(address, peers) if peers else not authenticates
+
+
+def is_peer(address: str, peers: Sequence[Network]) -> bool:
+    """Whether the settings name this address of a slave."""
     try:
         read = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

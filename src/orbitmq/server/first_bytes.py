@@ -22,6 +22,7 @@ import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.limits.server import HANDSHAKE_MS, HANDSHAKE_YIELDS_MS, HANDSHAKES_MAX
+from orbitmq.server.addresses import peer_address
 from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.proxy_protocol import read_preamble
 from orbitmq.server.tls import HELLO, REFUSAL, TlsSession, TlsTransport
@@ -119,9 +120,15 @@ class PortRules:
             self._made = made
         return self._made
 
-    def opening(self, name: str, protocol: PortProtocol, alpn: tuple[str, ...] = ()) -> asyncio.Protocol:
-        """What a new connection of the port called `name` begins with. alpn: see `protocols`."""
-        return _FirstBytes(self, name, protocol, alpn)
+    def opening(
+        self,
+        name: str,
+        protocol: PortProtocol,
+        alpn: tuple[str, ...] = (),
+        plain_from: Callable[[str], bool] = lambda host: False,
+    ) -> asyncio.Protocol:
+        """What a new connection of the port called `name` begins with. alpn, plain_from: see `protocols`."""
+        return _FirstBytes(self, name, protocol, alpn, plain_from)
 
     def may_name_clients(self, address: object) -> bool:
         """Whether a PROXY preamble from this address (as asyncio gives it) is believed."""
@@ -135,11 +142,19 @@ class PortRules:
 class _FirstBytes(asyncio.Protocol):
     """One connection until its protocol has it alone."""
 
-    def __init__(self, rules: PortRules, name: str, protocol: PortProtocol, alpn: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        rules: PortRules,
+        name: str,
+        protocol: PortProtocol,
+        alpn: tuple[str, ...],
+        plain_from: Callable[[str], bool],
+    ) -> None:
         self._rules = rules
         self._name = name
         self._protocol = protocol
         self._alpn = alpn
+        self._plain_from = plain_from
         self._transport: asyncio.Transport | None = None
         self._awaits_preamble = False
         self._preamble = b""
@@ -166,7 +181,7 @@ class _FirstBytes(asyncio.Protocol):
             self._shake_hands(transport, self._session, data)
         elif data[0] == HELLO:
             self._begin_tls(transport, data)
-        elif self._rules.mode is TlsMode.ENFORCING:
+        elif self._rules.mode is TlsMode.ENFORCING and not self._plain_from(self._host(transport)):
             self._refuse(
                 transport,
                 Opening.PLAIN_REFUSED,
@@ -297,6 +312,9 @@ class _FirstBytes(asyncio.Protocol):
         _log.warning("%s: %s: %s", self._name, self._peer(), why)
         transport.close()
 
+    def _host(self, transport: asyncio.Transport) -> str:
+        return (self._client or peer_address(transport))[0]
+
     def _peer(self) -> str:
         name = self._client or (self._transport and self._transport.get_extra_info("peername"))
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "a connection"
@@ -310,15 +328,20 @@ def _failure(reason: str) -> Opening:
 
 
 def protocols(
-    rules: PortRules | None, name: str, make: Callable[[], PortProtocol], alpn: tuple[str, ...] = ()
+    rules: PortRules | None,
+    name: str,
+    make: Callable[[], PortProtocol],
+    alpn: tuple[str, ...] = (),
+    plain_from: Callable[[str], bool] = lambda host: False,
 ) -> Callable[[], asyncio.Protocol]:
     """The protocol factory of a port: with `rules` each connection begins with its first bytes.
 
     alpn: names of protocols, best first, from which clients that ask by ALPN get one. A client that offers only others is served all
     the same, with none chosen: remoting has no name there.
+    plain_from(host): whether a connection from there may be plain although TLS is demanded: of a program that knows none.
     """
     if rules is None:
         return cast(Callable[[], asyncio.Protocol], make)
     if rules.certificate is not None:
         rules.certificate.offer(alpn)
-    return lambda: rules.opening(name, make(), alpn)
+    return lambda: rules.opening(name, make(), alpn, plain_from)

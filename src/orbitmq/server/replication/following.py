@@ -4,7 +4,8 @@ Rules of this file
 1. What is to be done when is decided by `SlaveLink`. Here are the socket, the store and the address of the master.
 2. Bytes are appended as they come. Where that fails the connection ends, and is made anew after a pause: the log ends with a whole record.
 3. Where the master is comes from the settings, else from a name server, which is asked again at every attempt.
-4. A master of orbitmq gave a ticket before (`asking`), which is the first that is sent; one of RocketMQ knows none.
+4. A master of orbitmq gave a ticket before (`asking`), which is the first that is sent, over TLS where calls to other servers use it; one
+   of RocketMQ knows neither.
 5. What is on the disk is reported where sends of this group wait for the disk, else what is written.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
@@ -42,9 +44,10 @@ class Following:
         turn: Turn,
         master: Callable[[], str],
         opening: Callable[[str], Awaitable[bytes]],
+        tls: Callable[[], ssl.SSLContext | None],
     ) -> None:
         """`master()` is `host:port` of the master's port for slaves, empty while that is not known. `opening(address)` asks the master for
-        what is sent there first. Raises OrbitError where it refuses."""
+        what is sent there first; raises OrbitError where it refuses. `tls()`: what a master that gave a ticket is spoken to by."""
         self._syncs = store.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         reports = ReportedEnd.SYNCED if self._syncs else ReportedEnd.WRITTEN
         self.link: Final = SlaveLink(link_settings, reports, clock.monotonic_ns())
@@ -65,6 +68,7 @@ class Following:
         self._turn = turn
         self._master = master
         self._opening = opening
+        self._tls = tls
         self._first_bytes = b""
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -116,7 +120,10 @@ class Following:
             self._first_bytes = await self._opening(address)
             async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: _MasterConnection(self), host.strip("[]"), int(port)
+                    lambda: _MasterConnection(self),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=self._tls() if self._first_bytes else None,
                 )
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             reason = f"no connection within {OUTBOUND_CONNECT_MS} ms" if isinstance(error, TimeoutError) else str(error)

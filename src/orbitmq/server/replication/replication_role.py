@@ -291,6 +291,7 @@ class ReplicationRole:
             process.turn,
             self._master_address,
             self._ask,
+            process.calling.tls,
         )
 
     async def _ask(self, port_for_slaves: str) -> bytes:

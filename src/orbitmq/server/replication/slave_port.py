@@ -7,6 +7,7 @@ Rules of this file
 1. What a connection may do is decided by `MasterLink`, what follows for sends by `CopiesGate`. Here are sockets, reads and times.
 2. The loop never waits for the disk: what is not in memory is read by a thread, for each slave one piece at a time.
 3. A stranger costs a connection that is closed when it says nothing, and one line of the log.
+   TLS is as at every port; where it is demanded, a slave of RocketMQ, which knows none here, comes in if `haPeerAddresses` names it.
 4. Without slaves, and where nobody waits for any, the end of a turn costs one comparison.
 """
 
@@ -26,16 +27,18 @@ from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.master_link import LogExtent, LogRead, MasterLink, MasterLinkState
 from orbitmq.replication.copies import Copy
 from orbitmq.replication.gates import CopiesGate
-from orbitmq.replication.slave_callers import may_follow_unnamed
+from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
 from orbitmq.replication.tickets import TicketBearer, TicketRefusal
 from orbitmq.replication.transfer_rate import TransferRate
 from orbitmq.server.addresses import endpoint, peer_address
+from orbitmq.server.first_bytes import protocols
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
 
 logger = logging.getLogger("orbitmq.replication")
 
+NAME: Final = "port for slaves"
 WAKEUP: Final = "slaves"
 
 
@@ -66,6 +69,7 @@ class SlavePort:
         self._store = store
         self._turn = process.turn
         self._room = process.room
+        self._rules = process.rules
         self._worker = worker
         self._peers = process.settings.replication.peers
         self._authenticates = access.authenticates or access.plain
@@ -83,7 +87,10 @@ class SlavePort:
         """Listen. PortTakenError or ConfigurationError when the address cannot be had."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: SlaveConnection(self), host, port, reuse_address=True)
+            made = protocols(
+                self._rules, NAME, lambda: SlaveConnection(self), plain_from=lambda host: is_peer(host, self._peers)
+            )
+            self._server = await loop.create_server(made, host, port, reuse_address=True)
         except OSError as error:
             problem = f"the port for slaves cannot listen on {host}:{port}: "
             if error.errno == errno.EADDRINUSE:
@@ -246,9 +253,19 @@ class SlaveConnection(asyncio.Protocol):
             self._port.ends[LinkEnd.REFUSED] += 1
             opened.abort()
             return
-        self._transport = opened
-        opened.set_write_buffer_limits(self._port.settings.body_bytes_max)
+        self._use(opened)
         self._port.opened(self)
+
+    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
+        """Use this transport from now on; the slave is at `client`, where that is not what the transport says."""
+        self._use(cast(asyncio.Transport, transport))
+        if client is not None:
+            self.slave = self.address = endpoint(*client)
+            self._host = client[0]
+
+    def _use(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(self._port.settings.body_bytes_max)
 
     def data_received(self, data: bytes) -> None:
         self._port.received_bytes += len(data)
@@ -294,6 +311,9 @@ class SlaveConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self.go_on()
+
+    def eof_received(self) -> bool:
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.end(LinkEnd.LOST, "" if error is None else str(error))

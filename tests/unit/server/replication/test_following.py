@@ -45,7 +45,13 @@ async def test_transfers_that_are_cut_anywhere_are_appended_and_reported(tmp_pat
     assert len(master.store.log.sequence.segments) > 2
     copy = LittleStore(tmp_path / "copy", clock=master.clock)
     following = Following(
-        copy.store, LinkSettings(), copy.clock, Turn(asyncio.get_running_loop()), lambda: "", no_opening
+        copy.store,
+        LinkSettings(),
+        copy.clock,
+        Turn(asyncio.get_running_loop()),
+        lambda: "",
+        no_opening,
+        lambda: None,
     )
     copy.advance(LinkSettings().reconnect_ms)
     following.link.tick(copy.clock.monotonic_ns())
