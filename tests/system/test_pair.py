@@ -96,6 +96,20 @@ def test_a_send_is_on_both_when_it_is_answered(pair: Pair) -> None:
     assert found[-20:] == [b"%d" % number for number in range(20)]
 
 
+def test_a_message_that_is_larger_than_what_may_be_on_its_way_reaches_the_slave(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, maxMessageSize=16_646_144)
+    try:
+        pair.master.create_topic("orders")
+        with pair.master.client() as client:
+            sent_until_copied(client, b"first")
+            large = b"x" * 12_000_000
+            assert send(client, large) in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            sent_until_copied(client, b"behind it")
+        assert pair.slave.runtime()["orbitmqReplicaTrouble"] == ""
+    finally:
+        pair.end()
+
+
 def test_without_its_slave_a_synchronous_master_says_so_and_goes_on(pair: Pair) -> None:
     pair.master.create_topic("orders")
     with pair.master.client() as client:

@@ -233,6 +233,10 @@ class OffsetTable(RecordedSavedTable):
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         return self._offsets.get(f"{topic}@{group}", {})
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every group with each of its topics."""
+        return sorted((group, topic) for topic, group in map(_split, self._offsets))
+
     def topics_of(self, group: str) -> list[str]:
         return sorted(topic for topic, owner in map(_split, self._offsets) if owner == group)
 

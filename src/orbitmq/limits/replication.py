@@ -24,13 +24,14 @@ LINK_RECONNECT_MS: Final = 5_000
 
 LINK_WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Bytes sent to one slave and not acknowledged: 100 MiB/s at a round trip of 80 ms, and two of the largest transfers. What lies in
-buffers of a slave that does not read is no more than this."""
+buffers of a slave that does not read is no more than this, but for a record that is larger: it is sent to its end."""
 
 LINK_RATE_BYTES_PER_S: Final = 100 * 1024 * 1024
 """Bytes a second to one slave where the rate is limited (`haFlowControlEnable`); RocketMQ's value."""
 
 LINK_UNAPPENDED_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes that a slave received and has not appended. Beyond it the socket is not read until the disk has taken some."""
+"""Bytes that a slave received and has not appended. Beyond it the socket is not read until the disk has taken some; what came of
+a record that is not whole does not count."""
 
 # --- who counts ----------------------------------------------------------------------------------------------------
 COPY_TIMEOUT_MS: Final = 3_000

@@ -48,14 +48,13 @@ class StoredAgain:
     def settle(self) -> None:
         """Settle what was stored again, and pass over it. Some 30 us a copy. Raises OSError."""
         left = POP_COPIES_READ_MAX
-        for group in self._offsets.groups():
-            for topic in self._offsets.topics_of(group):
-                for source in RETRY_SOURCES:
-                    for copy in self._copies(group, pop_retry_topic(group, topic, source)):
-                        self._settle(group, copy)
-                        left -= 1
-                        if not left:
-                            return
+        for group, topic in self._offsets.pairs():
+            for source in RETRY_SOURCES:
+                for copy in self._copies(group, pop_retry_topic(group, topic, source)):
+                    self._settle(group, copy)
+                    left -= 1
+                    if not left:
+                        return
 
     def _copies(self, group: str, retry_topic: str) -> Iterator[_Copy]:
         """The newest copies in a retry topic, of each queue the latest first."""

@@ -416,13 +416,15 @@ class TableRecords:
             self._wake_within(due_ns - now_ns)
         elif due_ns is not None:
             self._gather_due_ns = None
+            wait_ns = 0  # what is more than a turn's part comes in the next turns
             try:
                 self._record(self._gathered)
             except (StoreUnwritableError, RecordError) as error:
                 self._not_recorded(error)
+                wait_ns = TABLE_GATHERING_NS
             if self._gathered:
-                self._gather_due_ns = now_ns + TABLE_GATHERING_NS
-                self._wake_within(TABLE_GATHERING_NS)
+                self._gather_due_ns = now_ns + wait_ns
+                self._wake_within(wait_ns)
         self.end_turn()
         self._move(TABLE_KEYS_PER_TURN_MAX)
 

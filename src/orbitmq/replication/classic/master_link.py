@@ -216,7 +216,8 @@ class MasterLink:
         file_end = position - position % file_bytes + file_bytes
         size = min(self._wanted, end - position, file_end - position)
         unacknowledged = position - max(self._reported, self._start)
-        if size <= 0 or unacknowledged + size > self._settings.window_bytes:
+        # A slave acknowledges whole records: one that is larger than the window is sent to its end.
+        if size <= 0 or (not self._record_left and unacknowledged + size > self._settings.window_bytes):
             return None
         self._reading = LogRead(position, size)
         return self._reading

@@ -74,6 +74,7 @@ class SlaveLink:
         "_reports",
         "_settings",
         "_transfers",
+        "_unfinished_bytes",
         "_unsent_report",
         "closed",
         "received_end",
@@ -88,6 +89,7 @@ class SlaveLink:
         self._unsent_report: int | None = None
         self._appended_end = 0
         self._reported = 0
+        self._unfinished_bytes = 0
         self._last_read_ns = self._last_write_ns = self._pause_end_ns = now_ns
         self.received_end: int | None = None
         self.state = SlaveLinkState.PAUSED
@@ -102,6 +104,7 @@ class SlaveLink:
             raise ValueError(f"a connection in state {self.state.name}")
         self._transfers = TransferReader()
         self._appended_end = self._reported = log_end
+        self._unfinished_bytes = 0
         self.received_end = log_end or None
         self._last_read_ns = self._last_write_ns = now_ns
         self._opening = opening
@@ -150,8 +153,9 @@ class SlaveLink:
         self.received_end = end
         return [piece for piece in pieces if len(piece.data)]
 
-    def appended(self, written_end: int, synced_end: int, now_ns: int) -> None:
-        """Our log is written and synced so far. A log that has become shorter than what was reported ends the connection."""
+    def appended(self, written_end: int, synced_end: int, now_ns: int, unfinished_bytes: int = 0) -> None:
+        """Our log is written and synced so far, and the last `unfinished_bytes` received are of a record whose end has not come. A log that
+        has become shorter than what was reported ends the connection."""
         if self.state is not SlaveLinkState.FOLLOWING or self.received_end is None:
             return
         reported = written_end if self._reports is ReportedEnd.WRITTEN else synced_end
@@ -164,6 +168,7 @@ class SlaveLink:
             raise ValueError(f"the log was received up to {self.received_end} and written up to {written_end}")
         if not self.wants_data:
             self._last_read_ns = now_ns
+        self._unfinished_bytes = unfinished_bytes
         self._appended_end = max(self._appended_end, written_end)
         if reported > self._reported:
             self._report(reported, now_ns)
@@ -175,8 +180,9 @@ class SlaveLink:
 
     @property
     def wants_data(self) -> bool:
-        """The socket is to be read."""
-        return self.state is SlaveLinkState.FOLLOWING and self.unappended_bytes <= self._settings.unappended_bytes_max
+        """The socket is to be read. What waits for the end of its record waits for the socket, not for the disk."""
+        waits_bytes = self.unappended_bytes - self._unfinished_bytes
+        return self.state is SlaveLinkState.FOLLOWING and waits_bytes <= self._settings.unappended_bytes_max
 
     # --- time and output ----------------------------------------------------------------------------------------------
 

@@ -184,7 +184,12 @@ class Following:
             log = self._store.log
             came_end = self._store.raw_end  # the log ends behind the filler of a file as soon as its head has come
             now_ns = self._clock.monotonic_ns()
-            self.link.appended(min(log.written_end, came_end), min(log.synced_end, came_end), now_ns)
+            self.link.appended(
+                min(log.written_end, came_end),
+                min(log.synced_end, came_end),
+                now_ns,
+                unfinished_bytes=max(came_end - log.end, 0),
+            )
             self._go_on()
 
     # --- what follows ---------------------------------------------------------------------------------------------

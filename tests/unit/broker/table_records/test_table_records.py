@@ -232,6 +232,19 @@ def test_only_pairs_whose_offsets_changed_are_in_a_record(pair: TablePair) -> No
     assert_equal(pair)
 
 
+def test_offsets_beyond_a_turns_part_are_recorded_in_the_next_turns(
+    pair: TablePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_records, "TABLE_KEYS_PER_TURN_MAX", 3)
+    for number in range(30):
+        pair.leader.broker.offsets.commit(f"g{number}", "orders", 0, 1)
+    pair.leader.advance(SECOND)
+    for _ in range(10):
+        pair.leader.advance(1)
+    pair.replicate()
+    assert all(pair.copy.broker.offsets.query(f"g{number}", "orders", 0) == 1 for number in range(30))
+
+
 def test_dropped_offsets_are_recorded_in_their_turn(pair: TablePair) -> None:
     pair.leader.broker.offsets.commit("g", "orders", 0, 5)
     pair.leader.advance(SECOND)

@@ -209,6 +209,16 @@ def test_a_window_is_not_acknowledged_at_most() -> None:
     assert world.link.acknowledged == 100
 
 
+def test_a_record_that_is_larger_than_the_window_is_sent_to_its_end() -> None:
+    world = World([50, 700, 50], settings=LinkSettings(batch_bytes=64, body_bytes_max=200, window_bytes=300))
+    world.begin(0)
+    world.send()
+    assert world.link.sent_end == 750  # the next one waits for a report
+    world.report(750)
+    world.send()
+    assert world.link.sent_end == len(world.log)
+
+
 def test_one_read_at_a_time() -> None:
     world = World([30])
     world.begin(0)

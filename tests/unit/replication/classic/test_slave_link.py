@@ -153,6 +153,19 @@ def test_a_slave_that_does_not_read_does_not_blame_the_master() -> None:
     assert closed(link) is LinkEnd.SILENT
 
 
+def test_a_record_that_is_larger_than_what_may_wait_is_read_to_its_end() -> None:
+    link = following()
+    link.receive_data(frame(1_000, bytes(150)), 1)
+    link.appended(1_030, 1_030, 1, unfinished_bytes=120)
+    assert link.wants_data
+    link.receive_data(frame(1_150, bytes(101)), 1)
+    assert not link.wants_data, "whether these end the record is not known yet"
+    link.appended(1_030, 1_030, 1, unfinished_bytes=221)
+    assert link.wants_data
+    link.appended(1_251, 1_251, 1)
+    assert (link.wants_data, link.unappended_bytes) == (True, 0)
+
+
 def test_it_connects_again_after_a_pause() -> None:
     link = following()
     link.failed(LinkEnd.LOST, 7, "reset by peer")
