@@ -243,9 +243,6 @@ class OffsetTable(RecordedSavedTable):
     def groups_of(self, topic: str) -> list[str]:
         return sorted(group for name, group in map(_split, self._offsets) if name == topic)
 
-    def groups(self) -> list[str]:
-        return sorted({group for _, group in map(_split, self._offsets)})
-
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give group `target` the offsets that `source` has on `topic`."""
         for queue_id, offset in dict(self.queues(source, topic)).items():

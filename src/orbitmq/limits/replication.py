@@ -63,6 +63,13 @@ TICKETS_MAX: Final = 64
 TICKET_REQUEST_MS: Final = 3_000
 """A slave waits so long for the answer to its request, and asks again when it connects anew."""
 
+MASTER_LIVES_MS: Final = 3_000
+"""A slave that is to take over asks its master whether it lives, and waits so long for the answer: one that is stopped for longer is taken
+for dead."""
+
+KEPT_FILE_RETRY_MS: Final = 1_000
+"""Pause before what is kept about copies is saved again, when that failed."""
+
 FOLLOW_TAIL_BYTES: Final = 4_096
 """Of the end of a slave's log, which its master compares: several records, whose times and hosts are not those of another log."""
 

@@ -170,7 +170,7 @@ def test_offsets_of_all_topics_are_cloned_or_none(rig):
     gone = rig.broker.topics.get("B")
     rig.broker.topics.delete("B")
     assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.TOPIC_NOT_EXIST
-    assert rig.broker.offsets.groups() == ["from"], "nothing was changed for the others either"
+    assert {group for group, _ in rig.broker.offsets.pairs()} == {"from"}, "nothing was changed for the others either"
     rig.broker.topics.put(gone, {})
     assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
     assert [rig.broker.offsets.query("to", topic, 0) for topic in ("A", "B", "Z")] == [5, 5, 5]
@@ -182,4 +182,4 @@ def test_a_group_that_cannot_be_gets_no_offsets(rig, name):
     rig.broker.offsets.commit("from", "T", 0, 5)
     fields = {"srcGroup": "from", "destGroup": name, "topic": "T", "offline": True}
     assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert rig.broker.offsets.groups() == ["from"]
+    assert {group for group, _ in rig.broker.offsets.pairs()} == {"from"}

@@ -179,7 +179,7 @@ def test_offsets_that_make_no_sense_change_nothing(rig: Rig, copied: CopiedTable
         copied.take(Table.OFFSETS, body)
     copied.progress_said_at(0)
     copied.log_is_at(0)
-    assert rig.broker.offsets.groups() == []
+    assert rig.broker.offsets.pairs() == []
 
 
 def test_what_the_master_delivered_of_a_level_is_pending_no_longer(copied: CopiedTables, little: LittleStore) -> None:

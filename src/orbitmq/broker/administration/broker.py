@@ -12,6 +12,7 @@ Source: RocketMQ broker, statistics and runtime information; remoting, GET_BROKE
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -48,12 +49,14 @@ class BrokerAdminProcessor:
             master_commit_log_max_offset=self._store.log.written_end
         )
         """Of replication; set by the server that has some."""
-        self.issue_ticket: Callable[[FollowRequest], FollowAnswer] | None = None
-        """Answers a slave that wants to follow, or raises OrbitError; set by a server with a port for slaves."""
+        self.issue_ticket: Callable[[FollowRequest, Callable[[FollowAnswer | OrbitError], None]], None] | None = None
+        """Answers a slave that wants to follow, or tells why not; set by a server with a port for slaves."""
         self.make_master: Callable[[PromoteRequest, Callable[[PromoteAnswer | OrbitError], None]], None] | None = None
         """Makes this slave the master, and tells when it is, or why not; set by such a server as well."""
-        self.forget_slave: Callable[[int], bool] = lambda slave_id: False
-        """Lets another directory come with this id; whether it was known. Set by such a server as well."""
+        self.forget_slave: Callable[[int, Callable[[bool | OrbitError], None]], None] = lambda slave_id, done: done(
+            False
+        )
+        """Lets another directory come with this id, and tells whether it was known. Set by such a server as well."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -94,36 +97,31 @@ class BrokerAdminProcessor:
         """Which slaves copy this broker, and how far they are; or how far this slave is (907)."""
         return response(command, ResponseCode.SUCCESS, None, None, self.copies().encode())
 
-    def follow(self, command: Command, peer: Peer) -> Command:
-        """FOLLOW_LOG: a slave asks for a ticket."""
+    def follow(self, command: Command, peer: Peer) -> None:
+        """FOLLOW_LOG: a slave asks for a ticket. Answered when it is on the disk who it is."""
         if self.issue_ticket is None or self._store.is_copy:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker takes no slaves: it is one itself")
-        try:
-            answer = self.issue_ticket(FollowRequest.decode(command.body))
-        except OrbitError as error:
-            raise Refusal(ResponseCode.NO_PERMISSION, str(error)) from error
-        return response(command, ResponseCode.SUCCESS, None, None, answer.encode())
+        self.issue_ticket(FollowRequest.decode(command.body), partial(_tell, command, peer))
 
     def promote(self, command: Command, peer: Peer) -> None:
         """PROMOTE_SLAVE: this slave becomes the master. Answered when it takes messages."""
         wanted = PromoteRequest.decode(command.body)
         if self.make_master is None or not self._store.is_copy:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+        self.make_master(wanted, partial(_tell, command, peer))
 
-        def done(result: PromoteAnswer | OrbitError) -> None:
-            if isinstance(result, OrbitError):
-                peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))
-            else:
-                peer.send(response(command, ResponseCode.SUCCESS, None, None, result.encode()))
-
-        self.make_master(wanted, done)
-
-    def forget(self, command: Command, peer: Peer) -> Command:
+    def forget(self, command: Command, peer: Peer) -> None:
         """FORGET_SLAVE: another directory may come with the id of a slave."""
         wanted = ForgetRequest.decode(command.body)
-        if not self.forget_slave(wanted.broker_id):
-            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no slave {wanted.broker_id} has followed this broker")
-        return response(command, ResponseCode.SUCCESS)
+
+        def done(known: bool | OrbitError) -> None:
+            if known is False:
+                remark = f"no slave {wanted.broker_id} has followed this broker"
+                peer.send(response(command, ResponseCode.QUERY_NOT_FOUND, remark))
+            else:
+                _tell(command, peer, None if known is True else known)
+
+        self.forget_slave(wanted.broker_id, done)
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()
@@ -239,3 +237,10 @@ def _duration(seconds: int) -> str:
     hours, rest = divmod(rest, 3_600)
     minutes, rest = divmod(rest, 60)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]"
+
+
+def _tell(command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | OrbitError | None) -> None:
+    if isinstance(result, OrbitError):
+        peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))
+    else:
+        peer.send(response(command, ResponseCode.SUCCESS, None, None, b"" if result is None else result.encode()))

@@ -9,8 +9,10 @@ Source: RocketMQ remoting, consumer inspection and offset administration; broker
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from datetime import datetime
+from operator import itemgetter
 
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.statistics import Statistics
@@ -101,10 +103,10 @@ class ProgressProcessor:
         only_ordered = command.boolean("isOrder")
         body = ConsumeStatsList(broker_addr=self._address)
         queue_count = 0
-        for group in self._offsets.groups():
+        for group, pairs in itertools.groupby(self._offsets.pairs(), itemgetter(0)):
             online = self._clients.consumer(group)
             entries: list[ConsumeStats] = []
-            for topic in self._offsets.topics_of(group):
+            for _, topic in pairs:
                 config = self._topics.get(topic)
                 if config is None or (only_ordered and not config.order):
                     continue

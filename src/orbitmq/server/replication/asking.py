@@ -1,33 +1,118 @@
-"""A slave asks its master for a ticket, over the master's main port."""
+"""A slave asks its master over the master's main port: for a ticket, and before it takes over, whether the master lives.
+
+Rules of this file
+1. Only the answer "not supported" says that the master is one of RocketMQ, which is followed without a ticket. One that cannot be asked is
+   not followed: unnamed it would compare nothing, and two histories could become one log.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from orbitmq.clock import Clock
-from orbitmq.errors import ProtocolError, RemoteError
-from orbitmq.limits.replication import TICKET_BYTES, TICKET_REQUEST_MS
+from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, MASTER_LIVES_MS, TICKET_BYTES, TICKET_REQUEST_MS
+from orbitmq.protocol.checksum import crc32
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import request
+from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.protocol.replication.opening import encode_opening
+from orbitmq.replication.epoch_marks import encode_marks
+from orbitmq.replication.ticket_office import adopt_epochs
 from orbitmq.server.outbound import Calling, Outbound
+from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.store.commit_log import CommitLog
 
 
-async def ask_to_follow(address: str, wanted: FollowRequest, clock: Clock, calling: Calling) -> FollowAnswer | None:
-    """What the master at `address` answers; None where it is one of RocketMQ, which does not know the request. Raises RemoteError where
-    it refuses, ClientError where it cannot be reached, ProtocolError for an answer that is none."""
-    outbound = Outbound(address, clock, calling=calling)
-    try:
-        answer = await outbound.call(request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
-    finally:
-        await outbound.close()
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return None
-    if answer.code != ResponseCode.SUCCESS:
-        raise RemoteError(answer.code, answer.remark or "", address=address)
+class MasterUnasked(OrbitError):
+    """The master could not be asked for a ticket."""
+
+
+class Asking:
+    """Of one slave: who it is, and what it has of the log."""
+
+    def __init__(
+        self, broker_name: str, broker_id: int, log: CommitLog, kept: KeptFile, clock: Clock, calling: Calling
+    ) -> None:
+        self._name = broker_name
+        self._id = broker_id
+        self._log: Final = log
+        self._kept: Final = kept
+        self._clock = clock
+        self._calling = calling
+
+    async def opening(self, main: str, log_id: str) -> bytes:
+        """What is sent first at the port for slaves of the master whose main port is at `main`: a ticket; nothing where it is one of
+        RocketMQ. Raises OrbitError where it refuses, or cannot be asked."""
+        state = self._kept.state
+        end = self._log.end
+        tail_bytes = _tail_bytes(self._log, end)
+        wanted = FollowRequest(
+            broker_name=self._name,
+            broker_id=self._id,
+            directory=state.directory,
+            log=log_id,
+            end=end,
+            epochs=encode_marks(state.epochs).decode("ascii") if state.epochs.marks else "",
+            tail_bytes=tail_bytes,
+            tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
+        )
+        try:
+            answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
+        except ClientError as error:
+            raise MasterUnasked(
+                f"its main port was to be asked for a ticket: {error}",
+                remedy="where the main port is another one, let a name server say so: namesrvAddr at both brokers",
+            ) from error
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return b""
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteError(answer.code, answer.remark or "", address=main)
+        found = _ticket(answer, main)
+        if adopt_epochs(state, found):
+            self._kept.save()
+        return encode_opening(bytes.fromhex(found.ticket))
+
+    async def is_master(self, main: str) -> bool:
+        """Whether a broker answers there that does not say it is a slave."""
+        try:
+            answer = await self._call(main, request(RequestCode.GET_BROKER_HA_STATUS), MASTER_LIVES_MS)
+        except (ClientError, ValueError):
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            return True
+        try:
+            return HaRuntimeInfo.decode(bytes(answer.body)).master
+        except ProtocolError:
+            return True
+
+    async def _call(self, main: str, command: Command, timeout_ms: int) -> Command:
+        outbound = Outbound(main, self._clock, calling=self._calling)
+        try:
+            return await outbound.call(command, timeout_ms)
+        finally:
+            await outbound.close()
+
+
+def _ticket(answer: Command, main: str) -> FollowAnswer:
     found = FollowAnswer.decode(bytes(answer.body))
     try:
         size = len(bytes.fromhex(found.ticket))
     except ValueError:
         size = 0
     if size != TICKET_BYTES:
-        raise ProtocolError(f"the master at {address} gave a ticket of {size} bytes")
+        raise ProtocolError(f"the master at {main} gave a ticket of {size} bytes")
     return found
+
+
+def _tail_bytes(log: CommitLog, end: int) -> int:
+    """How much of the end of the log its master compares: it lies in one file."""
+    segment = log.sequence.find(end - 1)
+    return 0 if segment is None else min(end - segment.base, FOLLOW_TAIL_BYTES)
+
+
+def crc_of(log: CommitLog, position: int, size: int) -> int | None:
+    """CRC-32 of bytes of the log; None where they are not there any more. May wait for the disk, once for a connection."""
+    data = log.read_written(position, size)
+    return None if data is None else crc32(data)

@@ -7,6 +7,7 @@ Rules of this file
 3. The far tier's files are not copied: where messages wait in it no slave is taken, and from the first slave on it takes nothing in.
 4. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning. A slave of RocketMQ's
    master, in whose log they are not, asks for them.
+5. A slave becomes master when that is on its disk, and not while its master answers.
 """
 
 from __future__ import annotations
@@ -17,24 +18,22 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.errors import ClientError, OrbitError, PortTakenError, RemoteError
-from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, TICKET_BYTES
-from orbitmq.protocol.checksum import crc32
+from orbitmq.errors import OrbitError, PortTakenError
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
-from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.copies import Copies
-from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.gates import CopiesGate
-from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, REPLICATION_FILE, read_state
+from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, REPLICATION_FILE
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
-from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt_epochs
-from orbitmq.server.replication.asking import ask_to_follow
+from orbitmq.replication.ticket_office import FollowRefused
+from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
+from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.master_tables import MasterTables
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.slave_port import SlavePort
+from orbitmq.server.replication.ticketing import Ticketing
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.store import MessageStore
@@ -91,13 +90,17 @@ class ReplicationRole:
         self._tables = derived.tables
         self._far = derived.far
         self._registrar = registrar
-        self._worker = ThreadWorker("orbitmq-copies", process.notify)
-        self._state_file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
-        self._state = read_state(self._state_file.load(), os.urandom(DIRECTORY_ID_BYTES).hex())
+        self._reader = ThreadWorker("orbitmq-copies", process.notify)
+        self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
+        file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
+        new_directory = os.urandom(DIRECTORY_ID_BYTES).hex()
+        self._kept = KeptFile(file, new_directory, self._saver, store.deadlines, process.clock)
+        own = process.settings.broker
+        self._asking = Asking(own.broker_name, own.broker_id, store.log, self._kept, process.clock, process.calling)
         self._promoting: asyncio.Task[None] | None = None
         self.became_master: Callable[[], Awaitable[None]] = _nothing
         """Does what else a server has to do when its slave becomes master."""
-        self.office: TicketOffice | None = None
+        self._tickets: Ticketing | None = None
         self._settings = self._settings_now(settings)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
@@ -124,18 +127,18 @@ class ReplicationRole:
 
     def _settings_now(self, given: ReplicationSettings) -> ReplicationSettings:
         """A slave that was made master is one after a start as well, until its settings say so themselves."""
-        promoted = self._state.promoted
+        promoted = self._kept.state.promoted
         if promoted is None:
             return given
         if given.kind is not BrokerKind.SLAVE:
-            self._state.promoted = None
-            self._save_state()
+            self._kept.state.promoted = None
+            self._kept.save()
             return given
         logger.warning(
             "this broker was made master by a command, and its settings still say SLAVE: give it brokerRole=%s and brokerId=0; "
             "or remove `promoted` from %s, and it follows a master again",
             promoted.value,
-            self._state_file.path,
+            self._kept.path,
         )
         self._registrar.become(0)
         return given.as_kind(promoted)
@@ -174,8 +177,10 @@ class ReplicationRole:
     def trouble(self) -> str:
         """Why a slave follows nobody, or what a master lacks for what it promises; empty where all is well."""
         if self.is_slave:
-            return "no master is followed yet" if self.following is None else self.following.trouble
-        return "" if self.port is None else shortage(self.port)
+            of_role = "no master is followed yet" if self.following is None else self.following.trouble
+        else:
+            of_role = "" if self.port is None else shortage(self.port)
+        return "; ".join(filter(None, (of_role, self._kept.trouble)))
 
     async def start(self, *, listens: bool = True) -> None:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
@@ -232,55 +237,75 @@ class ReplicationRole:
         if not self.is_slave or self._promoting is not None:
             done(PromotionRefused("this broker is no slave, or becomes a master just now"))
             return
-        if self.following is not None and self.following.is_connected and not wanted.although_master_lives:
-            done(
-                PromotionRefused(
-                    f"the master at {self.following.master_address} lives, and there would be two",
-                    remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
-                )
-            )
-            return
         self._promoting = asyncio.get_running_loop().create_task(self._promote(wanted, done), name="promote")
 
     async def _promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
-        following, self.following = self.following, None
+        kind = BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
         try:
-            if self.master_tables is not None:
-                await self.master_tables.stop()
-            if following is not None:
-                await following.stop()
-            end = self._store.begin_raw()
-            kind = BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
-            self._settings, self._state.promoted = self._settings.as_kind(kind), kind
-            self._store.allow(COPY)
-            if self._settings.rule().needed:
-                self._copy_follows()
-            self._save_state()
-            try:
-                await self._lead(listens=True, insists=False)
-                await self.became_master()
-            except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
-                logger.error("this broker is the master now, and misses something: %s", error)
-            self._registrar.become(0)
-            logger.warning(
-                "this broker is the master (%s) from position %d of the log on, by a command", kind.value, end
-            )
-            done(PromoteAnswer(end=end))
+            if not wanted.although_master_lives and (master := await self._living_master()):
+                raise PromotionRefused(
+                    f"the master at {master} lives, and there would be two",
+                    remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
+                )
+            await self._follow_no_more()
+            await self._keep_promoted(kind)
+            done(PromoteAnswer(end=await self._take_over(kind)))
         except OrbitError as error:
-            logger.error("becoming the master failed: %s", error)
+            logger.error("this broker does not become the master: %s", error)
             done(error)
         finally:
             self._promoting = None
 
+    async def _living_master(self) -> str:
+        """Where a master answers; empty where none does."""
+        following = self.following
+        if following is not None and following.is_connected:
+            return following.master_address
+        address = (following and following.master_address) or self._master_address()
+        main = self._main_address(address) if address else ""
+        return main if main and await self._asking.is_master(main) else ""
+
+    async def _follow_no_more(self) -> None:
+        tables, self.master_tables = self.master_tables, None
+        following, self.following = self.following, None
+        if tables is not None:
+            await tables.stop()
+        if following is not None:
+            await following.stop()
+
+    async def _keep_promoted(self, kind: BrokerKind) -> None:
+        """A restart finds it. Raises PromotionRefused, and the master is followed again, where it cannot be saved."""
+        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._kept.state.promoted = kind
+        self._kept.save(saved.set_result)
+        if why_not := await saved:
+            self._kept.state.promoted = None
+            self.follow()
+            raise PromotionRefused(f"that it is the master would be forgotten with the next start: {why_not}")
+
+    async def _take_over(self, kind: BrokerKind) -> int:
+        """The position of the log from which on this broker writes it."""
+        end = self._store.begin_raw()
+        self._settings = self._settings.as_kind(kind)
+        self._store.allow(COPY)
+        if self._settings.rule().needed:
+            self._copy_follows()
+        try:
+            await self._lead(listens=True, insists=False)
+            await self.became_master()
+        except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
+            logger.error("this broker is the master now, and misses something: %s", error)
+        self._registrar.become(0)
+        logger.warning("this broker is the master (%s) from position %d of the log on, by a command", kind.value, end)
+        return end
+
     async def stop(self) -> None:
         """Before the store is closed."""
-        if self.master_tables is not None:
-            await self.master_tables.stop()
-        if self.following is not None:
-            await self.following.stop()
+        await self._follow_no_more()
         if self.port is not None:
             self.port.close()
-        self._worker.close()
+        self._reader.close()
+        self._saver.close()
 
     def _made_following(self) -> Following:
         process = self._process
@@ -290,82 +315,34 @@ class ReplicationRole:
             process.clock,
             process.turn,
             self._master_address,
-            self._ask,
+            self._opening,
             process.calling.tls,
         )
 
-    async def _ask(self, port_for_slaves: str) -> bytes:
-        """What is sent first at that port: a ticket of this master; nothing where it is one of RocketMQ."""
-        process, own, end = self._process, self._process.settings.broker, self._store.log.end
-        main = self._main_address(port_for_slaves)
-        tail_bytes = self._tail_bytes(end)
-        wanted = FollowRequest(
-            broker_name=own.broker_name,
-            broker_id=own.broker_id,
-            directory=self._state.directory,
-            log=self._tables.log_id,
-            end=end,
-            epochs=encode_marks(self._state.epochs).decode("ascii") if self._state.epochs.marks else "",
-            tail_bytes=tail_bytes,
-            tail_crc=self._crc_of(end - tail_bytes, tail_bytes) or 0,
-        )
-        try:
-            answer = await ask_to_follow(main, wanted, process.clock, process.calling)
-        except RemoteError:
-            raise
-        except ClientError:
-            if self._registrar.master_address:
-                raise
-            return b""
-        if answer is None:
-            return b""
-        if adopt_epochs(self._state, answer):
-            self._save_state()
-        return encode_opening(bytes.fromhex(answer.ticket))
-
-    def _tail_bytes(self, end: int) -> int:
-        """How much of the end of the log its master compares: it lies in one file."""
-        segment = self._store.log.sequence.find(end - 1)
-        return 0 if segment is None else min(end - segment.base, FOLLOW_TAIL_BYTES)
-
-    def _crc_of(self, position: int, size: int) -> int | None:
-        """CRC-32 of bytes of the log; None where they are not there any more. May wait for the disk, once for a connection."""
-        data = self._store.log.read_written(position, size)
-        return None if data is None else crc32(data)
+    async def _opening(self, port_for_slaves: str) -> bytes:
+        """What is sent first at that port."""
+        return await self._asking.opening(self._main_address(port_for_slaves), self._tables.log_id)
 
     def _main_address(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients: where nobody says it the one is the other + 1, unless that was set."""
         host, _, port = port_for_slaves.rpartition(":")
         return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
 
-    def issue(self, wanted: FollowRequest) -> FollowAnswer:
-        """A ticket for a slave. Raises FollowRefused."""
-        if self.office is None or self.port is None or self.port.address is None:
-            raise FollowRefused("this broker takes no slaves: its port for them is not open")
-        if why_not := self._why_not_now():
-            raise FollowRefused(why_not)
-        answer = self.office.issue(wanted, os.urandom(TICKET_BYTES), self._process.clock.monotonic_ns())
-        if self.office.is_changed:
-            self.office.is_changed = False
-            self._save_state()
-        return answer
+    def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
+        """A ticket for a slave, or why it gets none."""
+        if self._tickets is None or self.port is None or self.port.address is None:
+            done(FollowRefused("this broker takes no slaves: its port for them is not open"))
+        elif why_not := self._why_not_now():
+            done(FollowRefused(why_not))
+        else:
+            self._tickets.issue(wanted, done)
 
-    def forget(self, slave_id: int) -> bool:
+    def forget(self, slave_id: int, done: Callable[[bool | OrbitError], None]) -> None:
         """Another directory may come with this id. False: it was not known."""
-        if self.office is None or not self.office.forget(slave_id):
-            return False
-        self.office.is_changed = False
-        self._save_state()
-        return True
-
-    def _save_state(self) -> None:
-        table, file = self._state.table(), self._state_file
-
-        def saved(error: BaseException | None) -> None:
-            if isinstance(error, BaseException):
-                logger.error("what is kept about copies could not be saved: %s", error)
-
-        self._worker.submit(lambda: file.save(table), saved)
+        if self._tickets is None:
+            done(False)
+        else:
+            self._tickets.forget(slave_id, done)
 
     def _master_address(self) -> str:
         given = self._process.settings.replication.master_addresses
@@ -384,23 +361,15 @@ class ReplicationRole:
             process.clock.monotonic_ns(),
             timeout_ms=settings.timeout_ms,
         )
-        office = self.office = TicketOffice(
-            self._state,
-            process.settings.broker.broker_name,
-            store.log.end,
-            lambda: self._tables.log_id,
-            lambda: self._store.log.end,
-            self._crc_of,
+        self._tickets = Ticketing(
+            process.settings.broker.broker_name, store.log, lambda: self._tables.log_id, self._kept, process.clock
         )
-        if office.is_changed:
-            office.is_changed = False
-            self._save_state()
         return SlavePort(
             process,
             store,
             CopiesGate(store, copies, process.clock),
-            self._worker,
+            self._reader,
             why_not=self._why_not_now,
             follows=self._copy_follows,
-            redeem=office.redeem,
+            redeem=self._tickets.redeem,
         )

@@ -23,16 +23,23 @@ SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """One whose lower neighbour is free as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = int(listener.getsockname()[1])
+            try:
+                socket.create_server(("127.0.0.1", port - 1)).close()
+            except OSError:
+                continue
+            return port
 
 
 @asynccontextmanager
-async def broker(data: Path, *flags: str) -> AsyncIterator[ServerProcess]:
+async def broker(data: Path, *flags: str, port: int | None = None) -> AsyncIterator[ServerProcess]:
     settings = load_settings(
         roles=[Role.BROKER],
         flags=[*SMALL, "httpEnable=false", *flags],
-        overrides=Overrides(data=data, nameserver_port=0, broker_port=free_port()),
+        overrides=Overrides(data=data, nameserver_port=0, broker_port=port or free_port()),
     )
     process = ServerProcess(settings, second_port=False)
     await process.start()
@@ -43,7 +50,8 @@ async def broker(data: Path, *flags: str) -> AsyncIterator[ServerProcess]:
 
 
 def master(data: Path, port: int, role: str = "SYNC_MASTER", *flags: str) -> Any:
-    return broker(data / "master", f"brokerRole={role}", f"haListenPort={port}", *flags)
+    """`port` is that for slaves, the main port the one below."""
+    return broker(data / "master", f"brokerRole={role}", f"haListenPort={port}", *flags, port=port - 1)
 
 
 def slave(data: Path, port: int) -> Any:

@@ -1,0 +1,62 @@
+"""A master gives tickets to slaves, and forgets slaves: what its decisions change is saved before they are told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from orbitmq.clock import Clock
+from orbitmq.errors import OrbitError, StoreUnwritableError
+from orbitmq.limits.replication import TICKET_BYTES
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.replication.ticket_office import TicketOffice
+from orbitmq.replication.tickets import TicketBearer, TicketRefusal
+from orbitmq.server.replication.asking import crc_of
+from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.store.commit_log import CommitLog
+
+
+class Ticketing:
+    """From the moment on in which a broker became master."""
+
+    def __init__(
+        self, broker_name: str, log: CommitLog, log_id: Callable[[], str], kept: KeptFile, clock: Clock
+    ) -> None:
+        self._kept = kept
+        self._clock = clock
+        self._office = TicketOffice(
+            kept.state,
+            broker_name,
+            log.end,
+            log_id,
+            lambda: log.end,
+            lambda position, size: crc_of(log, position, size),
+        )
+        self._save(lambda why_not: None)
+
+    def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
+        """A ticket for a slave, or why it gets none (FollowRefused; StoreUnwritableError where it could not be saved who it is)."""
+        try:
+            answer = self._office.issue(wanted, os.urandom(TICKET_BYTES), self._clock.monotonic_ns())
+        except OrbitError as error:
+            done(error)
+            return
+        self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else answer))
+
+    def redeem(self, secret: bytes, now_ns: int) -> TicketBearer | TicketRefusal:
+        """Who presents a ticket."""
+        return self._office.redeem(secret, now_ns)
+
+    def forget(self, slave_id: int, done: Callable[[bool | OrbitError], None]) -> None:
+        """Another directory may come with this id. False: it was not known."""
+        if not self._office.forget(slave_id):
+            done(False)
+            return
+        self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else True))
+
+    def _save(self, done: Callable[[str], None]) -> None:
+        changed, self._office.is_changed = self._office.is_changed, False
+        if changed or not self._kept.is_saved:
+            self._kept.save(done)
+        else:
+            done("")

@@ -1,0 +1,73 @@
+"""Who becomes master, who does not, and who is no copy any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+from .server_process import ServedProcess, until
+from .test_pair import Pair, bodies, promote, send, sent_until_copied
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    made.master.create_topic("orders")
+    with made.master.client() as client:
+        sent_until_copied(client, b"both")
+    yield made
+    made.end()
+
+
+def test_no_second_master_although_the_slave_has_not_connected_yet(pair: Pair) -> None:
+    pair.slave.stop()
+    slave = ServedProcess(
+        pair.directory / "slave",
+        command="broker",
+        settings={**pair.slave_settings, "namesrvAddr": f"127.0.0.1:{pair.master.name_port}"},
+    )
+    pair.processes.append(slave)
+    answer = promote(slave)
+    assert (answer.code, "lives, and there would be two" in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+
+
+def test_a_slave_that_would_forget_that_it_is_the_master_does_not_become_one(pair: Pair) -> None:
+    pair.master.kill()
+    until(lambda: "is not followed" in pair.slave.log(), 30, what="the master missed")
+    config = pair.slave.data / "config"
+    config.rename(config.with_name("away"))
+    config.write_text("no directory")
+    answer = promote(pair.slave)
+    assert (answer.code, "could not be saved" in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+    with pair.slave.client() as client:
+        assert send(client, b"x") == ResponseCode.SERVICE_NOT_AVAILABLE
+    config.unlink()
+    config.with_name("away").rename(config)
+    assert promote(pair.slave).code == ResponseCode.SUCCESS
+    pair.slave.kill()
+    again = ServedProcess(pair.directory / "slave", command="broker", settings=pair.slave_settings)
+    pair.processes.append(again)
+    with again.client() as client:
+        assert send(client, b"after") == ResponseCode.SUCCESS
+
+
+def test_a_master_that_cannot_be_asked_for_a_ticket_is_not_followed(pair: Pair) -> None:
+    """Unnamed it would compare nothing, and the messages of two masters would become one log."""
+    pair.slave.kill()
+    until(lambda: "is let go" in pair.master.log(), what="the end of the slave's connection")
+    with pair.master.client() as client:
+        assert [send(client, b"OLD-%d" % number) for number in range(3)] == [ResponseCode.SLAVE_NOT_AVAILABLE] * 3
+    pair.master.kill()
+    leader = pair.start_master("slave")
+    with leader.client() as client:
+        assert [send(client, b"NEW-%d" % number) for number in range(6)] == [ResponseCode.SLAVE_NOT_AVAILABLE] * 6
+    parted = ServedProcess(pair.directory / "master", settings={**pair.slave_settings, "brokerId": 2})
+    pair.processes.append(parted)
+    until(lambda: "was to be asked for a ticket" in parted.log(), 30, what="the attempt to follow")
+    assert parted.runtime()["orbitmqReplicaConnected"] == "false"
+    assert "following the master" not in parted.log()
+    assert not [body for body in bodies(parted) if body.startswith(b"NEW")]
