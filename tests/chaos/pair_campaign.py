@@ -13,15 +13,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.chaos.pair_bugs import PLANTED
 from tests.chaos.pair_run import PairRun
-from tests.chaos.planted_pair import PLANTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--disasters", type=int, default=16, help="of each seed")
+    parser.add_argument("--disasters", type=int, default=19, help="of each seed")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
     options = parser.parse_args(arguments)
     broken = 0

@@ -1,10 +1,12 @@
 """A synchronous master and its slave while one process and one link after the other fails: `PairRun(directory, seed).run(...)`.
 
 Rules of this file
-1. Every connection goes through a bad network: that of the senders, and that of the slave. What fails and when follows from the seed.
-2. A send that was answered 0 is in the files of both logs from then on, at every moment at which a fault lets one look.
+1. Every connection of the plain senders goes through a bad network, and that of the slave. What fails and when follows from the seed.
+2. A send that was answered 0 is in the files of both logs from then on, at every moment at which a fault lets one look; where the disk is
+   not waited for, a machine whose power was cut may have lost the end of its log, and the other one not.
 3. After each fault everything works again: a send is answered 0, and the logs are equal byte for byte up to the shorter end.
 4. What was not answered 0 may be in a log or not, and is not judged.
+5. What other programs were promised and got stands in a ledger, which is judged when everything that waits has had its time.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import asyncio
 import contextlib
 import random
 import re
-import shutil
 import signal
 import threading
 import time
@@ -23,20 +24,28 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.planted_pair import __file__ as planted_file
-from tests.chaos.proxy import BadNetwork, Weather
-from tests.system.server_process import ClosedByServer, RawClient, ServedProcess, free_ports, send_fields
+from tests.chaos.pair_ledger import Ledger
+from tests.chaos.pair_places import Pair, Place, Verdict
+from tests.chaos.pair_programs import DUE_S, TICKS, TIMERS, Programs, now_ms
+from tests.chaos.proxy import Way
+from tests.system.server_process import ClosedByServer, RawClient, pull_fields, send_fields
 
+from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
 TOPIC: Final = "pairs"
+QUEUES: Final = 4
 SENDERS: Final = 3
 HEALED_LIMIT_S: Final = 60.0
 ANSWER_LIMIT_S: Final = 8.0
 PAUSE_S: Final = 0.02
 PAUSE_AFTER_FAILURE_S: Final = 0.1
-SMALL: Final = {"mappedFileSizeCommitLog": 1024 * 1024, "maxIndexNum": 200_000, "brokerName": "pair"}
-STORMY: Final = {"delay": 0.1, "stall": 0.01, "cut": 0.05, "reset": 0.05, "swallow_answer": 0.02, "refuse": 0.3}
+ALONE_S: Final = 1.0
+"""How long a master goes on that nobody copies."""
+QUIET_S: Final = 1.5
+"""How long nothing more may come before the account is closed."""
+HELD_S: Final = 4.5
+"""Longer than `slaveTimeout`."""
 
 
 class Disaster(Enum):
@@ -47,33 +56,21 @@ class Disaster(Enum):
     FREEZE_SLAVE_LONG = "slave stopped for longer than slaveTimeout"
     STOP_SLAVE = "slave ended in order"
     BAD_LINK = "link cut and delayed"
-    TAKE_OVER = "master killed and slave made the master, and a new copy begun"
+    HOLD_LOG = "log does not reach the slave"
+    HOLD_REPORTS = "reports do not reach the master"
+    TAKE_OVER = "master killed, slave started as master, a new copy begun"
+    PROMOTE = "master killed, slave promoted, a new copy begun"
+    PROMOTE_AND_RETURN = "master killed, slave promoted, the old master back as it was"
+    PROMOTE_AT_CUT = "link cut and the master alone, then killed; slave promoted, the old master refused and emptied"
+    PROMOTE_AT_HOLD = "reports held and the master killed; slave promoted, the old master back as it was"
+    PROMOTE_FROZEN = "master stopped and cut off, slave promoted, a new copy begun"
+    PROMOTE_AND_KILL = "master killed, slave promoted and killed at once, back as master; a new copy begun"
+    POWER_SLAVE = "power of the slave cut"
+    POWER_MASTER = "power of the master cut, slave promoted, the old master back as it was"
+    POWER_BOTH = "power of both cut"
 
 
-class Place:
-    """One of the two brokers: its directory, its ports, and the networks in front of them."""
-
-    def __init__(self, directory: Path, seed: int) -> None:
-        self.directory = directory
-        self.ports = free_ports()
-        self.ha_port = free_ports()[0]
-        self.network = BadNetwork(f"127.0.0.1:{self.ports[1]}", Weather(seed, refuse=0.0))
-        self.link = BadNetwork(f"127.0.0.1:{self.ha_port}", Weather(seed + 1, **STORMY))  # type: ignore[arg-type]
-        self.process: ServedProcess | None = None
-
-    @property
-    def running(self) -> ServedProcess:
-        assert self.process is not None
-        return self.process
-
-    def log(self) -> bytes:
-        """All of the commit log's files, with what was preallocated."""
-        files = sorted((self.directory / "data" / "commitlog").glob("[0-9]*"))
-        return b"".join(file.read_bytes() for file in files)
-
-    def end(self) -> int:
-        """Of its log, asked for past the network."""
-        return int(self.running.runtime()["commitLogMaxOffset"])
+POWER: Final = frozenset({Disaster.POWER_SLAVE, Disaster.POWER_MASTER, Disaster.POWER_BOTH})
 
 
 class PairRun:
@@ -82,86 +79,109 @@ class PairRun:
     def __init__(self, directory: Path, seed: int, bug: str | None = None) -> None:
         self._chance = random.Random(seed)
         self.seed = seed
-        self._program = ("-m", "orbitmq.cli.main") if bug is None else (planted_file, bug)
+        self._bug = bug
         self._flush = self._chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
-        self.master = Place(directory / "one", 10 * seed)
-        self.slave = Place(directory / "two", 10 * seed + 5)
         self.findings: list[str] = []
         self.answers: dict[bytes, int | None] = {}
         """By message: what its sender was answered, None for nothing."""
         self.faults: Counter[Disaster] = Counter()
+        self.ledger = Ledger()
+        self.promotions_s: list[float] = []
+        """How long each request to become master took to be answered."""
+        self.verdicts: Counter[Verdict | None] = Counter()
+        """What slaves that came back with a log were told."""
         self._directory = directory
-        self._name_server: ServedProcess | None = None
         self._sends = threading.Event()
         self._ends = threading.Event()
+
+    @property
+    def _slave(self) -> Place:
+        return self._pair.slave
+
+    @property
+    def _master(self) -> Place:
+        return self._pair.master
 
     # --- the run --------------------------------------------------------------------------------------------------
 
     async def run(self, disasters: Sequence[Disaster]) -> None:
         """Until the first finding."""
-        self._name_server = await asyncio.to_thread(
-            lambda: ServedProcess(self._directory / "nameserver", command="nameserver")
-        )
+        recorded = not POWER.isdisjoint(disasters)
+        self._pair = pair = Pair(self._directory, self.seed, self._flush, self._bug, recorded=recorded)
+        await pair.start_name_server()
+        self._programs = Programs(pair.name_server_address, self.ledger, self.seed, TOPIC)
         async with contextlib.AsyncExitStack() as networks:
-            for place in (self.master, self.slave):
+            for place in pair.places:
                 for network in (place.network, place.link):
                     network.is_fair = True
                     await networks.enter_async_context(network)
             threads = [threading.Thread(target=self._send_all, args=(number,)) for number in range(SENDERS)]
             try:
-                await self._start_master(self.master)
-                await asyncio.to_thread(self.master.running.create_topic, TOPIC, 4)
-                await self._start_slave(self.slave)
+                await pair.start_master()
+                for topic in (TOPIC, TIMERS, TICKS):
+                    await asyncio.to_thread(self._master.running.create_topic, topic, QUEUES)
+                await pair.start_slave()
                 for thread in threads:
                     thread.start()
                 self._sends.set()
                 await self._healed("the start")
+                await self._programs.begin()
                 for disaster in disasters:
                     if self.findings:
                         break
                     await self._play(disaster)
+                if not self.findings:
+                    await self._settle()
             finally:
                 self._ends.set()
                 self._sends.set()
-                for place in (self.master, self.slave):
+                await self._programs.close()
+                pair.end()
+                for place in pair.places:
                     if place.process is not None:
-                        place.process.kill()
                         self._judge_log(place)
-                self._name_server.kill()
                 for thread in threads:
                     if thread.ident is not None:
                         await asyncio.to_thread(thread.join)
 
     def drawn(self, count: int) -> list[Disaster]:
         """Each once before any twice."""
+        possible = [
+            one for one in Disaster if self._syncs or one is not Disaster.POWER_BOTH
+        ]  # which nobody promised to survive
         drawn: list[Disaster] = []
         while len(drawn) < count:
-            drawn += self._chance.sample(list(Disaster), len(Disaster))
+            drawn += self._chance.sample(possible, len(possible))
         return drawn[:count]
 
     async def _play(self, disaster: Disaster) -> None:
         self.faults[disaster] += 1
         await asyncio.sleep(self._chance.uniform(0.2, 1.2))
+        self.ledger.faults_ms.append(now_ms())
         await self._fail(disaster)
         await self._healed(disaster.value)
 
     async def _fail(self, disaster: Disaster) -> None:
-        master, slave = self.master, self.slave
+        pair, master, slave = self._pair, self._master, self._slave
         match disaster:
             case Disaster.KILL_SLAVE:
-                slave.running.kill()
+                slave.kill()
                 await self._look(disaster)
-                await self._start_slave(slave)
+                await pair.start_slave()
             case Disaster.KILL_MASTER:
-                master.running.kill()
+                master.kill()
                 await self._look(disaster)
-                await self._start_master(master)
-            case Disaster.KILL_BOTH:
+                await self._programs.stop_reading()
+                await pair.start_master()
+                await self._programs.read_again()
+            case Disaster.KILL_BOTH | Disaster.POWER_BOTH:
                 for place in self._chance.sample((master, slave), 2):
-                    place.running.kill()
+                    await asyncio.to_thread(place.cut_power if disaster in POWER else place.kill)
                 await self._look(disaster)
-                await self._start_master(master)
-                await self._start_slave(slave)
+                await self._programs.stop_reading()
+                await pair.start_master()
+                await self._returns(None)
+                await self._programs.read_again()
             case Disaster.FREEZE_SLAVE | Disaster.FREEZE_SLAVE_LONG:
                 slave.running.send_signal(signal.SIGSTOP)
                 await asyncio.sleep(0.5 if disaster is Disaster.FREEZE_SLAVE else 4)
@@ -170,38 +190,93 @@ class PairRun:
             case Disaster.STOP_SLAVE:
                 await self._stop(slave)
                 await self._look(disaster)
-                await self._start_slave(slave)
+                await pair.start_slave()
             case Disaster.BAD_LINK:
                 master.link.is_fair = master.network.is_fair = False
                 await asyncio.sleep(self._chance.uniform(1.5, 3))
                 await self._look(disaster)
                 master.link.is_fair = master.network.is_fair = True
-            case Disaster.TAKE_OVER:
-                master.running.kill()
+            case Disaster.HOLD_LOG | Disaster.HOLD_REPORTS:
+                master.link.hold(Way.TO_CLIENT if disaster is Disaster.HOLD_LOG else Way.TO_SERVER)
+                await asyncio.sleep(HELD_S)
                 await self._look(disaster)
+                master.link.let_go()
+            case Disaster.TAKE_OVER:
+                await self._end_master(disaster)
                 await self._stop(slave)
-                self.master, self.slave = slave, master
-                await self._start_master(slave)
-                shutil.rmtree(master.directory / "data")
-                await self._start_slave(master)
+                pair.swap()
+                await pair.start_master()
+                await self._programs.read_again()
+                await pair.empty_slave_returns()
+            case Disaster.POWER_SLAVE:
+                await asyncio.to_thread(slave.cut_power)
+                await self._look(disaster, lost=None if self._syncs else slave)
+                await pair.start_slave()
+            case _:
+                await self._promote(disaster)
 
-    # --- processes ------------------------------------------------------------------------------------------------
+    @property
+    def _syncs(self) -> bool:
+        return self._flush == "SYNC_FLUSH"
 
-    async def _start_master(self, place: Place) -> None:
-        await self._start(place, brokerRole="SYNC_MASTER", brokerId=0)
-
-    async def _start_slave(self, place: Place) -> None:
-        await self._start(place, brokerRole="SLAVE", brokerId=1, haMasterAddress=self.master.link.address)
-
-    async def _start(self, place: Place, **role: object) -> None:
-        settings = {**SMALL, "flushDiskType": self._flush, "haListenPort": place.ha_port}
-        assert self._name_server is not None
-        settings |= {"namesrvAddr": f"127.0.0.1:{self._name_server.name_port}", **role}
-        place.process = await asyncio.to_thread(
-            lambda: ServedProcess(
-                place.directory, command="broker", settings=settings, ports=place.ports, program=self._program
+    async def _promote(self, disaster: Disaster) -> None:
+        """The master goes in the way of this disaster, the slave is made master, and the old master comes back."""
+        pair, old, new = self._pair, self._master, self._slave
+        match disaster:
+            case Disaster.PROMOTE_AT_CUT:
+                old.link.cut()
+                await asyncio.sleep(ALONE_S)
+                await self._until(self._is_alone, "sends answered by the master alone")
+            case Disaster.PROMOTE_AT_HOLD:
+                old.link.hold(Way.TO_SERVER)
+                await asyncio.sleep(self._chance.uniform(0, HELD_S))
+            case Disaster.PROMOTE_FROZEN:
+                old.running.send_signal(signal.SIGSTOP)
+                old.link.cut()
+                await self._programs.stop_reading()
+        if disaster is not Disaster.PROMOTE_FROZEN:
+            await self._end_master(disaster)
+        self.promotions_s.append(await pair.promote())
+        await self._programs.read_again()
+        if disaster is Disaster.PROMOTE_AND_KILL:
+            new.kill()
+            await pair.start_slave_of_nobody(new)
+            await self._until(
+                lambda: self._takes_sends(new), "sends taken by a slave that was promoted, and killed at once"
             )
-        )
+        if disaster is Disaster.PROMOTE_FROZEN:
+            await asyncio.sleep(ALONE_S)
+            old.kill()
+        old.link.mend()
+        old.link.let_go()
+        if disaster in (Disaster.PROMOTE, Disaster.PROMOTE_FROZEN, Disaster.PROMOTE_AND_KILL):
+            await pair.empty_slave_returns()
+        else:
+            await self._returns(True if disaster is Disaster.PROMOTE_AT_CUT else None)
+
+    async def _end_master(self, disaster: Disaster) -> None:
+        master = self._master
+        await asyncio.to_thread(master.cut_power if disaster in POWER else master.kill)
+        await self._look(disaster, lost=master if disaster in POWER and not self._syncs else None)
+        await self._programs.stop_reading()
+
+    async def _returns(self, parted: bool | None) -> None:
+        """The slave comes back with its log, and without it where it is refused. `parted`: whether it must be; None where nobody knows."""
+        pair = self._pair
+        verdict = await pair.slave_returns()
+        self.verdicts[verdict] += 1
+        if verdict is None:
+            self.findings.append("a slave that came back was told nothing")
+        elif verdict is Verdict.FOLLOWS:
+            if parted:
+                self.findings.append("a log that has parted was taken for a beginning of the master's")
+        else:
+            end = await asyncio.to_thread(self._slave.end)
+            logs = [await asyncio.to_thread(place.log) for place in pair.places]
+            if end <= self._master.end() and logs[0][:end] == logs[1][:end]:
+                self.findings.append(f"a slave was refused whose log, up to {end}, is a beginning of the master's")
+            self._slave.kill()
+            await pair.empty_slave_returns()
 
     async def _stop(self, place: Place) -> None:
         """SIGTERM."""
@@ -216,7 +291,7 @@ class PairRun:
         number = 0
         while not self._ends.is_set():
             self._sends.wait()
-            port = int(self.master.network.address.rpartition(":")[2])
+            port = int(self._master.network.address.rpartition(":")[2])
             with contextlib.suppress(OSError, ClosedByServer), RawClient(port, limit_s=ANSWER_LIMIT_S) as client:
                 while self._sends.is_set() and not self._ends.is_set():
                     number += 1
@@ -234,10 +309,12 @@ class PairRun:
 
     # --- judging --------------------------------------------------------------------------------------------------
 
-    async def _look(self, disaster: Disaster) -> None:
-        """Everything that was answered 0 stands in both logs, whatever state they are in."""
+    async def _look(self, disaster: Disaster, lost: Place | None = None) -> None:
+        """Everything that was answered 0 stands in both logs, whatever state they are in. `lost`: but in that of this place."""
         acknowledged = self._acknowledged()
-        for role, place in (("master", self.master), ("slave", self.slave)):
+        for role, place in (("master", self._master), ("slave", self._slave)):
+            if place is lost:
+                continue
             there = set(re.findall(rb"<\d+-\d+-\d+>", await asyncio.to_thread(place.log)))
             if missing := acknowledged - there:
                 self.findings.append(
@@ -255,13 +332,60 @@ class PairRun:
         count = len(self._acknowledged())
         await self._until(lambda: len(self._acknowledged()) >= count + 2 * SENDERS, f"sends answered 0 after {after}")
         self._sends.clear()
-        await self._until(lambda: self.slave.end() == self.master.end(), f"both logs of one length after {after}")
-        end = min(self.slave.end(), self.master.end())
-        logs = [await asyncio.to_thread(place.log) for place in (self.master, self.slave)]
+        self._programs.pause()
+        await self._until(lambda: self._slave.end() == self._master.end(), f"both logs of one length after {after}")
+        end = await asyncio.to_thread(lambda: min(self._slave.end(), self._master.end()))
+        logs = [await asyncio.to_thread(place.log) for place in self._pair.places]
         if logs[0][:end] != logs[1][:end]:
             at = next(at for at in range(end) if logs[0][at] != logs[1][at])
             self.findings.append(f"the logs differ at {at} after {after}")
         self._sends.set()
+        self._programs.go_on()
+
+    async def _settle(self) -> None:
+        """Nobody sends any more; what waits has its time. Then both logs are read as a whole."""
+        self._sends.clear()
+        await self._programs.finish(DUE_S[1] + HEALED_LIMIT_S)
+        read = self.ledger.received[f"{TOPIC}-readers"]
+        await self._until(lambda: self._acknowledged() <= read.keys(), "delivery of all sends answered 0")
+        await asyncio.sleep(QUIET_S)
+        for topic, note in ((TIMERS, self._note_timer), (TICKS, self._note_tick)):
+            for queue in range(QUEUES):
+                await asyncio.to_thread(self._read, topic, queue, note)
+        self.findings += self.ledger.findings()
+
+    def _note_timer(self, name: bytes, _: bytes) -> None:
+        if (timer := self.ledger.timers.get(name)) is not None:
+            timer.stored_count += 1
+
+    def _note_tick(self, _: bytes, properties: bytes) -> None:
+        planned = re.search(rb"ORBITMQ_PLANNED_MS\x01(\d+)", properties)
+        assert planned is not None
+        self.ledger.ticks[int(planned[1])] += 1
+
+    def _read(self, topic: str, queue: int, note: Callable[[bytes, bytes], None]) -> None:
+        """All that a queue of the master holds."""
+        count = 0
+        with RawClient(self._master.running.port) as client:
+            while True:
+                answer = client.call(RequestCode.PULL_MESSAGE, pull_fields(topic, queue, count))
+                if answer.code != ResponseCode.SUCCESS:
+                    break
+                for record in decode_records(bytes(answer.body)):
+                    note(bytes(record.body), bytes(record.properties))
+                    count += 1
+
+    def _is_alone(self) -> bool:
+        """Whether the last sends were answered by a master without its slave."""
+        return any(code == ResponseCode.SLAVE_NOT_AVAILABLE for code in list(self.answers.values())[-20:])
+
+    def _takes_sends(self, place: Place) -> bool:
+        with contextlib.suppress(OSError, ClosedByServer), RawClient(place.running.port) as client:
+            return client.call(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC), b"?").code in (
+                ResponseCode.SUCCESS,
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+            )
+        return False
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
         ends = time.monotonic() + HEALED_LIMIT_S
@@ -275,4 +399,9 @@ class PairRun:
         codes = Counter(self.answers.copy().values())
         told = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items(), key=str))
         faults = ", ".join(f"{count} {disaster.value}" for disaster, count in self.faults.items())
-        return f"seed {self.seed}, {self._flush}: {faults}; sends answered {told}"
+        returns = ", ".join(f"{count} {verdict.name.lower()}" for verdict, count in self.verdicts.items() if verdict)
+        promoted = f"; promoted in at most {max(self.promotions_s):.2f} s" if self.promotions_s else ""
+        return (
+            f"seed {self.seed}, {self._flush}: {faults}; sends answered {told}; {self.ledger.summary()}"
+            f"{promoted}{f'; returns: {returns}' if returns else ''}"
+        )

@@ -7,6 +7,7 @@ Rules of this file
 1. All mischief follows from the seed and from the sequence of chunks; what was done is counted by kind.
 2. A chunk that goes through is never changed: bytes are late or missing from the end on, as TCP allows.
 3. `is_fair` ends all mischief, so that a run can finish and be counted.
+4. Besides, a direction can be held, in which bytes are late until it is let go, and all of it cut: connections end and none is made.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ class Weather:
     stall_s: float = 1.5
 
 
+class Way(Enum):
+    """The two directions."""
+
+    TO_SERVER = "to the server"
+    TO_CLIENT = "to the client"
+
+
 class BadNetwork:
     """A TCP proxy in front of one server. `done` counts what it did."""
 
@@ -62,6 +70,9 @@ class BadNetwork:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_fair = False
+        self._is_cut = False
+        self._passable = {way: asyncio.Event() for way in Way}
+        self.let_go()
         self.done: Counter[Mischief] = Counter()
         self.refused_count = 0
         self.address = ""
@@ -83,6 +94,25 @@ class BadNetwork:
         for writer in tuple(self._writers):
             writer.close()
 
+    # --- one direction, or both
+
+    def hold(self, way: Way) -> None:
+        """What is sent in this direction arrives when it is let go, on old connections and new ones."""
+        self._passable[way].clear()
+
+    def let_go(self) -> None:
+        for passable in self._passable.values():
+            passable.set()
+
+    def cut(self) -> None:
+        """End all connections, and make none until `mend`."""
+        self._is_cut = True
+        for writer in tuple(self._writers):
+            _reset(writer)
+
+    def mend(self) -> None:
+        self._is_cut = False
+
     # --- inside
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +120,7 @@ class BadNetwork:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if not self.is_fair and self._random.random() < self._weather.refuse:
+        if self._is_cut or (not self.is_fair and self._random.random() < self._weather.refuse):
             self.refused_count += 1
             _reset(writer)
             return
@@ -128,6 +158,7 @@ class BadNetwork:
                     continue
                 mischief = self._choose(requests)
                 self.done[mischief] += 1
+                await self._passable[Way.TO_SERVER if requests else Way.TO_CLIENT].wait()
                 if mischief is Mischief.DELAY:
                     await asyncio.sleep(self._random.random() * self._weather.delay_s)
                 elif mischief is Mischief.STALL:

@@ -193,6 +193,10 @@ class BrokerCore:
         config = self.topics.get(topic)
         return None if config is None or queue_id >= max(config.read_queue_nums, config.write_queue_nums) else 0
 
+    def take_over(self) -> None:
+        """This broker leads a log that another one has led: its consumers may have read what that one had alone."""
+        self.offsets.expect_survivors(self._queue_end)
+
     def _recovered_end(self, topic: str, queue_id: int) -> int | None:
         queue = self.store.queues.get(topic, queue_id)
         return self._queue_end(topic, queue_id) if queue is None else queue.recovered_end

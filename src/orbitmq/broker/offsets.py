@@ -113,7 +113,9 @@ class OffsetTable(RecordedSavedTable):
         return cut
 
     def expect_survivors(self, recovered_end: QueueEnd) -> None:
-        """After a crash: the next pull for each saved offset may come from a consumer that has read what the crash took."""
+        """The next pull for each saved offset may come from a consumer that has read more than this log has: what a crash took, or what
+        the master before had alone. Whoever was expected before is so no longer."""
+        self._unseen.clear()
         for key, queues in self._offsets.items():
             topic, _ = _split(key)
             ends = {queue_id: end for queue_id in queues if (end := recovered_end(topic, queue_id)) is not None}
@@ -215,7 +217,7 @@ class OffsetTable(RecordedSavedTable):
         return target
 
     def take_back(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
-        """Where a group's first pull of a queue after a crash has to begin instead of at `offset`, which lies beyond what was
+        """Where a group's first pull of a queue after a crash or take-over has to begin instead of at `offset`: that lies beyond what was
         recovered: it was reached in messages that are gone, and those that have these numbers now were never read."""
         if not self._unseen:
             return None

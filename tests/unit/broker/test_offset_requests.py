@@ -215,6 +215,20 @@ class TestBeyondTheRecoveredLog:
         used.reopen()
         assert pulled(8)[0] == ResponseCode.SUCCESS, "an orderly stop takes nothing"
 
+    def test_a_take_over_expects_consumers_of_the_master_before_and_none_of_an_earlier_crash(self, used):
+        """The crash left 1 message; then this broker copied up to 6, of which a consumer knows, and one has read 8 at the old master."""
+        used.sent_ok("T")
+        for group in ("g", "behind"):
+            used.broker.offsets.commit(group, "T", 0, 1)
+        used.broker.offsets.expect_survivors(lambda topic, queue: 1)
+        for _ in range(5):
+            used.sent_ok("T")
+        used.broker.core.take_over()
+        for _ in range(3):
+            used.sent_ok("T")
+        assert used.pull("T", 8).fields["nextBeginOffset"] == "6"
+        assert used.pull("T", 6, group="behind").code == ResponseCode.SUCCESS
+
     def test_many_are_named_up_to_a_bound_and_counted(self, used, caplog, monkeypatch):
         monkeypatch.setattr(offsets, "CUT_OFFSETS_LOGGED_MAX", 3)
         for group in range(5):

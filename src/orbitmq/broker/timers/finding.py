@@ -36,6 +36,7 @@ from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerViewBody, Verdict
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
+from orbitmq.store.durability import PutStatus
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
@@ -218,6 +219,10 @@ class TimerFinder:
     def view(self, timer: Pending) -> TimerViewBody:
         """A message that waits."""
         return pending_view(timer, self.broker_name, self.precision_ms)
+
+    def wait_for_log(self, on_done: Callable[[PutStatus], None]) -> None:
+        """Tell how safe everything is that the log says until now: what is told of it must not be taken back by whoever leads next."""
+        self._store.wait_durable(self._store.log.end, True, on_done)
 
     def past(self, wanted: Wanted) -> TimerAnswer:
         """What became of a message that does not wait. Reads a few records through the key index.

@@ -88,11 +88,12 @@ class Recalls:
     ) -> RecallOutcome | None:
         if not meant.pending:
             verdict = Verdict.TOO_LATE if meant.leaving else self._finder.past(wanted).verdict
-            return (
-                TimerRecalled(handle.message_id)
-                if verdict is Verdict.ALREADY_RECALLED
-                else self._not_recalled(handle, verdict)
-            )
+            if verdict is not Verdict.ALREADY_RECALLED:
+                return self._not_recalled(handle, verdict)
+            self._finder.wait_for_log(
+                lambda status: told(_outcome(handle.message_id, [status], None, is_all=True))
+            )  # the first answer may have been that it is not safe, or none
+            return None
         count, statuses = len(meant.pending), list[PutStatus]()
         left = self._copy_left(wanted, meant)
 

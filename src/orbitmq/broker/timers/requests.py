@@ -146,7 +146,7 @@ class TimerRequests:
         if not meant.is_one and not change.selector.all:
             return response(command, ResponseCode.SUCCESS, body=self._seen(wanted, meant, Verdict.AMBIGUOUS).encode())
         if not pending:
-            return response(command, ResponseCode.SUCCESS, body=self._not_pending(wanted, meant).encode())
+            return self._answer_past(command, peer, self._not_pending(wanted, meant))
         answers = self._answers(_left(self._finder, wanted, meant))
         answers.more = not meant.is_all
         open_changes = _OpenChanges(command, peer, answers)
@@ -161,6 +161,15 @@ class TimerRequests:
             else:
                 answers.answers.append(TimerAnswer(verdict, view))
                 answers.changed += 1
+        open_changes.all_begun()
+        return None
+
+    def _answer_past(self, command: Command, peer: Peer, answers: TimerAnswers) -> Command | None:
+        """What became of it; that it was recalled is as safe as the recall, whose own answer may have been that it is not, or none."""
+        if all(answer.verdict is not Verdict.ALREADY_RECALLED for answer in answers.answers):
+            return response(command, ResponseCode.SUCCESS, body=answers.encode())
+        open_changes = _OpenChanges(command, peer, answers)
+        self._finder.wait_for_log(open_changes.begin())
         open_changes.all_begun()
         return None
 

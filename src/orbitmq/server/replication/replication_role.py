@@ -100,6 +100,8 @@ class ReplicationRole:
         self._promoting: asyncio.Task[None] | None = None
         self.became_master: Callable[[], Awaitable[None]] = _nothing
         """Does what else a server has to do when its slave becomes master."""
+        self.took_over: Callable[[], object] = lambda: None
+        """Told when this broker has begun to lead a log that another one has led until now, or may have."""
         self._tickets: Ticketing | None = None
         self._settings = self._settings_now(settings)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
@@ -187,6 +189,8 @@ class ReplicationRole:
         if self.is_slave:
             return
         await self._lead(listens=listens, insists=True)
+        if self._kept.state.epochs.marks and not self._store.queues.after_crash:
+            self.took_over()
 
     async def _lead(self, *, listens: bool, insists: bool) -> None:
         """Append, and take slaves. PortTakenError where one `insists` on a port that was asked for and is."""
@@ -292,6 +296,7 @@ class ReplicationRole:
             self._copy_follows()
         try:
             await self._lead(listens=True, insists=False)
+            self.took_over()
             await self.became_master()
         except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
             logger.error("this broker is the master now, and misses something: %s", error)

@@ -7,6 +7,8 @@ import pytest
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerSelector
+from orbitmq.store.durability import PutStatus
 
 NOW = 1_700_000_000_000
 
@@ -52,6 +54,19 @@ def test_what_is_leaving_is_not_recalled(rig) -> None:
     answer = recall(rig, handle)
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "right now" in answer.remark
+
+
+def test_a_second_recall_is_no_safer_than_the_first(rig) -> None:
+    """Without a copy of the first the next master may not know of it."""
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    gate = rig.store.confirmation
+    gate.let_pass(later=PutStatus.SLAVE_NOT_AVAILABLE)
+    first, again = recall(rig, handle), recall(rig, handle)
+    assert first.code == again.code != ResponseCode.SUCCESS
+    asked = ChangeTimers(TimerSelector(handle=handle)).encode()
+    assert rig.ask(RequestCode.RECALL_TIMERS, asked).code == ResponseCode.SLAVE_NOT_AVAILABLE
+    gate.let_pass(later=PutStatus.PUT_OK)
+    assert recall(rig, handle).code == ResponseCode.SUCCESS
 
 
 def test_every_copy_that_a_senders_retry_stored_is_recalled(rig) -> None:

@@ -1,16 +1,16 @@
-"""`orbitmq` with a planted bug: `planted_pair.py BUG broker ...`. The campaign of a pair has to catch each."""
+"""Bugs planted into `orbitmq broker` by `recorded_broker`. The campaign of a pair has to catch each."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from orbitmq.cli.main import main
 from orbitmq.replication.classic.slave_link import SlaveLink
 from orbitmq.replication.copies import Copies
 from orbitmq.server.replication.following import Following
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.timers.timers import CHANGES, Timers
 
 APPENDED_AFTER_S: Final = 0.3
 
@@ -46,11 +46,30 @@ def answered_before_the_copy() -> None:
     Copies.confirmable_end = property(confirmable_end)  # type: ignore[method-assign, assignment]
 
 
+def _slave_misses(is_missed: Callable[[Dispatched], bool]) -> None:
+    """While it is a slave, a broker does not learn of these records that the timers which they name have ended."""
+
+    def finish_sources(self: Any, entries: Sequence[Dispatched]) -> None:
+        correct(self, [entry for entry in entries if self._store is not None or not is_missed(entry)])
+
+    correct: Any = Timers._finish_sources
+    Timers._finish_sources = finish_sources  # type: ignore[method-assign]
+
+
+def slave_forgets_recalls() -> None:
+    _slave_misses(lambda entry: entry.topic in CHANGES)
+
+
+def slave_forgets_deliveries() -> None:
+    _slave_misses(lambda entry: entry.topic not in CHANGES)
+
+
 PLANTED: Final[dict[str, Callable[[], None]]] = {
-    plant.__name__: plant for plant in (reported_before_the_append, answered_before_the_copy)
+    plant.__name__: plant
+    for plant in (
+        reported_before_the_append,
+        answered_before_the_copy,
+        slave_forgets_recalls,
+        slave_forgets_deliveries,
+    )
 }
-
-
-if __name__ == "__main__":
-    PLANTED[sys.argv.pop(1)]()
-    sys.exit(main())

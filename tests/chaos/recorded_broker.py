@@ -1,0 +1,53 @@
+"""`orbitmq broker` for the campaign of a pair: with files that are recorded, so that its power can be cut, or with a planted bug.
+
+SIGUSR2 cuts the power: beside the data directory a directory `after` is what the disk may hold now, and the process ends at once.
+
+    PAIR_RECORDED=SEED:BOOT  record; BOOT counts how often the machine was switched on
+    PAIR_BUG=NAME            plant a bug of `pair_bugs`
+
+Rules of this file
+1. What was there at the start counts as synced: a process that was killed before has left it to the system, which goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.pair_bugs import PLANTED
+from tests.worlds.faults import RecordingFiles
+
+from orbitmq.cli.main import main
+from orbitmq.server import lifecycle
+from orbitmq.store.files import OsFiles
+
+AFTER: Final = "after"
+
+
+def record(data: Path, seed: str) -> None:
+    made: list[RecordingFiles] = []
+
+    def recording() -> RecordingFiles:
+        data.mkdir(parents=True, exist_ok=True)
+        made.append(RecordingFiles(OsFiles(), data, boot=f"boot {seed}"))
+        return made[-1]
+
+    def cut_power(*_: object) -> None:
+        for files in made:
+            files.power_cut(data.with_name(AFTER), random.Random(seed))
+        os._exit(9)
+
+    lifecycle.OsFiles = recording  # type: ignore[assignment, misc]
+    signal.signal(signal.SIGUSR2, cut_power)
+
+
+if __name__ == "__main__":
+    if bug := os.environ.get("PAIR_BUG"):
+        PLANTED[bug]()
+    if seed := os.environ.get("PAIR_RECORDED"):
+        record(Path(sys.argv[sys.argv.index("--data") + 1]), seed)
+    sys.exit(main())
