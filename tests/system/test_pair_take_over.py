@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.protocol.remoting.codes import ResponseCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
 from .server_process import ServedProcess, until
 from .test_pair import Pair, bodies, promote, send, sent_until_copied
@@ -55,6 +55,42 @@ def test_a_slave_that_would_forget_that_it_is_the_master_does_not_become_one(pai
         assert send(client, b"after") == ResponseCode.SUCCESS
 
 
+def test_the_slave_that_has_more_of_the_log_goes_first(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, totalReplicas=3, inSyncReplicas=2)
+    name_server = ServedProcess(tmp_path / "names", command="nameserver")
+    try:
+        pair.processes.append(name_server)
+        names = {"namesrvAddr": f"127.0.0.1:{name_server.name_port}"}
+        pair.master.kill()
+        pair.slave.kill()
+        master = ServedProcess(tmp_path / "master", command="broker", settings={**pair.master_settings, **names})
+        slaves = [
+            ServedProcess(
+                tmp_path / f"slave{number}",
+                command="broker",
+                settings={**pair.slave_settings, "brokerId": number, **names},
+            )
+            for number in (2, 3)
+        ]
+        pair.processes += [master, *slaves]
+        master.create_topic("orders")
+        until(lambda: master.runtime()["orbitmqReplicaCopiesCounted"] == "2", 60, what="two slaves that count")
+        slaves[0].kill()
+        until(lambda: "is let go" in master.log(), what="the end of the connection")
+        with master.client() as client:
+            sent_until_copied(client, b"on the second alone")
+        master.kill()
+        behind = ServedProcess(
+            tmp_path / "slave2", command="broker", settings={**pair.slave_settings, "brokerId": 2, **names}
+        )
+        pair.processes.append(behind)
+        until(lambda: promote(behind).code == ResponseCode.NO_PERMISSION, 30, what="the refusal")
+        assert f"the slave at 127.0.0.1:{slaves[1].port} has the log up to" in (promote(behind).remark or "")
+        assert promote(slaves[1], synchronous=True).code == ResponseCode.SUCCESS
+    finally:
+        pair.end()
+
+
 def test_a_master_that_cannot_be_asked_for_a_ticket_is_not_followed(pair: Pair) -> None:
     """Unnamed it would compare nothing, and the messages of two masters would become one log."""
     pair.slave.kill()
@@ -71,3 +107,34 @@ def test_a_master_that_cannot_be_asked_for_a_ticket_is_not_followed(pair: Pair) 
     assert parted.runtime()["orbitmqReplicaConnected"] == "false"
     assert "following the master" not in parted.log()
     assert not [body for body in bodies(parted) if body.startswith(b"NEW")]
+
+
+def test_a_master_that_refuses_without_copies_answers_changes_of_its_tables(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, refuseWithoutCopies="true")
+    try:
+        until(lambda: pair.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", what="a slave that counts")
+        pair.master.create_topic("orders")
+        with pair.master.client() as client:
+            sent_until_copied(client, b"both")
+        pair.slave.kill()
+        until(lambda: "is let go" in pair.master.log(), what="the end of the slave's connection")
+        with pair.master.client() as client:
+            assert send(client, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE
+            fields = {
+                "topic": "more",
+                "defaultTopic": "TBW102",
+                "readQueueNums": "1",
+                "writeQueueNums": "1",
+                "perm": "6",
+            }
+            answer = client.call(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                {**fields, "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"},
+            )
+        assert answer.code != ResponseCode.SUCCESS
+        assert "another leader may cut it off" in (answer.remark or "")
+        assert promote(pair.start_slave(), although_master_lives=True, synchronous=True).code == ResponseCode.SUCCESS
+        with pair.slave.client() as client:
+            assert send(client, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE, "the rule goes with the role"
+    finally:
+        pair.end()

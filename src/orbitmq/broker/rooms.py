@@ -28,6 +28,7 @@ from orbitmq.broker.room import Room
 from orbitmq.broker.send_back import SendBackRequests, SendBacks
 from orbitmq.broker.send_requests import SendRequests
 from orbitmq.broker.sends import Sends
+from orbitmq.broker.table_records.finished_epochs import RecordedFinishedEpochs
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
@@ -66,6 +67,7 @@ class BrokerRooms:
             _users(core),
         ]
         if derived.idempotence is not None:
+            core.bind(RecordedFinishedEpochs(derived.idempotence, core.clock))
             self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
         if self.timers is not None:
             self.all.append(self.timers)

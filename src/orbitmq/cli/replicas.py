@@ -94,12 +94,18 @@ def promote(
     although_master_lives: Annotated[
         bool, typer.Option("--although-master-lives", help="What its master takes from then on is lost.")
     ] = False,
+    although_behind: Annotated[
+        bool, typer.Option("--although-behind", help="What another slave has and this one lacks is lost.")
+    ] = False,
 ) -> None:
     """Make a slave the master of its group while it runs, when its master is gone for good or was stopped."""
 
     async def work(client: Client) -> int:
         return await client.admin.promote_slave(
-            slave, synchronous=synchronous, although_master_lives=although_master_lives
+            slave,
+            synchronous=synchronous,
+            although_master_lives=although_master_lives,
+            although_behind=although_behind,
         )
 
     end = run(work)

@@ -3,7 +3,7 @@
     copies say                                the store
     needed, and enough of them count          confirms what they have; who waits hears OK
     needed, and too few count                 confirms as if it were alone: 12 for who waits, 11 without a slave and for who comes later
-    the same, and the rule refuses            confirms nothing and takes nothing
+    the same, and the rule refuses            confirms nothing and takes nothing; UNKNOWN for who waits
     not needed                                does not ask
 
 Rules of this file
@@ -111,6 +111,8 @@ class CopiesGate:
                 self._holds = True
                 confirmation.hold_for_copies(max(end, store.confirm_offset))
             confirmation.copies_have(end)
+            if refusal is not None:
+                confirmation.give_up_waiting()
             self._note_log()  # a copy may be level with it now
         elif self._holds or self.copies.rule.needed:
             self._holds = False

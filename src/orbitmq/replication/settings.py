@@ -66,7 +66,8 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     behind_bytes_max: int = COPY_BEHIND_BYTES_MAX
     timeout_ms: int = COPY_TIMEOUT_MS
     refuses: bool = False
-    """With too few copies nothing is written, instead of written and answered with a warning."""
+    """With too few copies nothing is written, instead of written and answered with a warning. At a slave: from when it is a synchronous
+    master on."""
 
     def link(self) -> LinkSettings:
         """ValueError where the values do not go together."""
@@ -109,11 +110,6 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"brokerRole = {self.kind.value} and brokerId = {broker_id}",
                 remedy="a master has brokerId 0; give brokerRole = SLAVE to a broker that copies another one",
-            )
-        if self.kind is BrokerKind.SLAVE and self.refuses:
-            raise ConfigurationError(
-                "refuseWithoutCopies = true and brokerRole = SLAVE",
-                remedy="a slave takes no messages: remove the first",
             )
         if self.refuses and self.kind is BrokerKind.ASYNC_MASTER:
             raise ConfigurationError(

@@ -36,16 +36,17 @@ class TicketOffice:
         group: str,
         began_at: int,
         log_id: Callable[[], str],
-        log_end: Callable[[], int],
+        extent: Callable[[], tuple[int, int]],
         crc_of: Callable[[int, int], int | None],
     ) -> None:
-        """`began_at` is where the log ended when this process became master; `log_id()` is empty while the log has none; `crc_of(position,
+        """`began_at` is where the log ended when this process became master; `log_id()` is empty while the log has none; `extent()`:
+        where it begins and ends; `crc_of(position,
         size)` is the CRC-32 of bytes of the log, None where they are not there any more."""
         self._state = state
         self._tickets = Tickets(group, state.directory, state.slaves)
         self._began_at = began_at
         self._log_id = log_id
-        self._log_end = log_end
+        self._extent = extent
         self._crc_of = crc_of
         self._has_begun = False
         self.is_changed = False
@@ -82,7 +83,7 @@ class TicketOffice:
         return FollowAnswer(ticket=secret.hex(), epochs=encode_marks(self._state.epochs).decode("ascii"))
 
     def _check_parted(self, wanted: FollowRequest) -> None:
-        ours, our_end = self._state.epochs, self._log_end()
+        ours, (our_start, our_end) = self._state.epochs, self._extent()
         if wanted.end > our_end:
             raise FollowRefused(
                 f"the slave has the log up to {wanted.end}, ours ends at {our_end}: they have parted, or this master has lost something",
@@ -94,6 +95,11 @@ class TicketOffice:
             raise FollowRefused(str(error)) from error
         if not wanted.end:
             return
+        if wanted.end < our_start:
+            raise FollowRefused(
+                f"the slave has the log up to {wanted.end}, ours begins at {our_start} by now",
+                remedy="empty the store of the slave and start it again",
+            )
         if not 0 < wanted.tail_bytes <= min(FOLLOW_TAIL_BYTES, wanted.end):
             raise FollowRefused(f"the slave has a log, and names {wanted.tail_bytes} bytes of its end")
         if theirs.marks and ours.marks:
@@ -105,7 +111,7 @@ class TicketOffice:
             )
 
     def _check_epochs(self, theirs: EpochMarks, their_end: int) -> None:
-        shared = self._state.epochs.shared(self._log_end(), theirs, their_end)
+        shared = self._state.epochs.shared(self._extent()[1], theirs, their_end)
         if not shared.is_known or their_end > shared.end:
             where = f"at {shared.end}" if shared.is_known else "where no epoch is known to both"
             raise FollowRefused(

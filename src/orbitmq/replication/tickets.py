@@ -34,7 +34,7 @@ class TicketRefusal(enum.Enum):
     OTHER_STORE = (
         "another store had this id; give the slave another one, or remove the old one with orbitmq replica remove"
     )
-    TOO_MANY = "too many slaves, or tickets that were not used"
+    TOO_MANY = "too many slaves, or tickets that were not used; orbitmq replica remove forgets a slave that is gone"
     UNKNOWN = "no such ticket, or it was used"
     EXPIRED = "the ticket is too old"
 

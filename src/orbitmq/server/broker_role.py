@@ -31,6 +31,7 @@ from orbitmq.limits.server import REGISTRATION_WAIT_MS
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import NO_GRPC_ENDPOINT
 from orbitmq.protocol.schedule import DelayLevels
+from orbitmq.replication.kept_state import REPLICATION_FILE
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
@@ -199,6 +200,7 @@ class BrokerRole:
             self.derived,
             self.registrar,
             self.port,
+            ConfigFile(self._reserve.files, self._process.settings.data / "config" / REPLICATION_FILE),
             self._copied_tables(led),
             settle=lambda: led.settle(self.store.log, self.release, self.derived.timers),
             tables_changed=self._tables_copied,

@@ -202,6 +202,16 @@ class Registrar:
 
         self._ask_in_turn("which brokers serve gRPC", ask, took)
 
+    def ask_group(self, took: Callable[[Mapping[int, str] | None], None]) -> None:
+        """In the same way ask where the brokers of this group are, by their ids, this one included."""
+
+        async def ask(server: Outbound) -> Mapping[int, str]:
+            answer = await server.call(request(RequestCode.GET_BROKER_CLUSTER_INFO), ROUTE_TIMEOUT_MS)
+            group = ClusterInfo.decode(_body(server, answer)).broker_addr_table.get(self.identity.name)
+            return {} if group is None else group.broker_addrs
+
+        self._ask_in_turn("which brokers are in this group", ask, took)
+
     def _ask_in_turn(
         self, what: str, ask: Callable[[Outbound], Awaitable[_Answer]], took: Callable[[_Answer | None], None]
     ) -> None:

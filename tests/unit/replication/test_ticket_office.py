@@ -19,14 +19,14 @@ CRC = 7
 class Master:
     def __init__(self, *marks: tuple[int, int], end: int = 1_000, began_at: int = 1_000, log_id: str = "a-log") -> None:
         self.state = KeptState("directory-of-the-master", epochs=EpochMarks(EpochMark(*one) for one in marks))
-        self.end = end
+        self.start, self.end = 0, end
         self.log_id = log_id
         self.office = TicketOffice(
             self.state,
             "pair",
             began_at,
             lambda: self.log_id,
-            lambda: self.end,
+            lambda: (self.start, self.end),
             lambda position, size: CRC if position >= 100 else None,
         )
 
@@ -122,6 +122,14 @@ def test_who_may(wanted: FollowRequest) -> None:
     assert master.office.issue(wanted, SECRET, 0).ticket
 
 
+def test_a_slave_that_lacks_what_its_master_has_not_any_more_is_told_so() -> None:
+    master = Master()
+    master.start = 600
+    with pytest.raises(FollowRefused, match=r"up to 500, ours begins at 600 .*empty the store"):
+        master.office.issue(request(end=500), SECRET, 0)
+    assert master.office.issue(request(end=600), SECRET, 0).ticket
+
+
 def test_an_id_belongs_to_the_directory_that_came_with_it_until_it_is_forgotten() -> None:
     master = Master()
     master.office.issue(request(), SECRET, 0)
@@ -138,7 +146,7 @@ def test_a_slave_that_takes_over_goes_on_with_the_epochs_of_its_master() -> None
     answer = master.office.issue(request(), SECRET, 0)
     assert adopt_epochs(slave, answer)
     assert not adopt_epochs(slave, answer), "nothing new"
-    TicketOffice(slave, "pair", 850, lambda: "", lambda: 850, lambda position, size: None)
+    TicketOffice(slave, "pair", 850, lambda: "", lambda: (0, 850), lambda position, size: None)
     assert [tuple(one) for one in slave.epochs.marks] == [(4, 0), (5, 700), (6, 850)]
 
 

@@ -460,7 +460,6 @@ def test_a_guarded_name_server_needs_somebody_who_may_change_it(tmp_path: Path) 
         ("brokerId=1", "a master has brokerId 0"),
         ("brokerRole=SYNC_MASTER\nbrokerId=2", "a master has brokerId 0"),
         ("refuseWithoutCopies=true", "give brokerRole = SYNC_MASTER"),
-        ("brokerRole=SLAVE\nbrokerId=1\nrefuseWithoutCopies=true", "a slave takes no messages"),
         ("haMasterAddress=a:1;b:2", "a slave has one master"),
         ("brokerRole=SYNC_MASTER\ntotalReplicas=2\ninSyncReplicas=3", "have to be in this order"),
         ("haSendHeartbeatInterval=20000", "does not end a silence"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from string import hexdigits
 from typing import Final, NamedTuple
 
+from orbitmq.broker.table_records.changes import KeyChanges
 from orbitmq.limits.broker import ONCE_FINISHED_MAX
 from orbitmq.protocol.remoting.idempotence_bodies import MARK_CHARS, topic_mark
 
@@ -58,12 +59,14 @@ def _mark_of(name: str) -> str | None:
 class FinishedEpochs:
     """By scope the last epoch that was finished."""
 
-    __slots__ = ("_brief", "_lasting")
+    __slots__ = ("_brief", "_lasting", "changes")
 
     def __init__(self) -> None:
         self._brief: dict[str, tuple[Finished, int]] = {}
         self._lasting: dict[str, tuple[Finished, int]] = {}
         """Both in the order of their ends, with the time."""
+        self.changes: Final = KeyChanges()
+        """Names that ended, ended anew, or were forgotten."""
 
     def __len__(self) -> int:
         return len(self._brief) + len(self._lasting)
@@ -92,10 +95,11 @@ class FinishedEpochs:
     def add(self, name: str, finished: Finished, wall_ms: int) -> None:
         self.drop(name)
         (self._brief if finished.brief else self._lasting)[name] = finished, wall_ms
+        self.changes.note(name)
 
     def drop(self, name: str) -> None:
-        if self._brief.pop(name, None) is None:
-            self._lasting.pop(name, None)
+        if self._brief.pop(name, None) or self._lasting.pop(name, None):
+            self.changes.note(name)
 
     def of_topic(self, topic: str) -> list[str]:
         """Names of scopes that send to that topic alone. Cost: a look at each name."""

@@ -38,10 +38,11 @@ class FollowAnswer(JsonBody):
 
 class PromoteRequest(JsonBody):
     """Body of PROMOTE_SLAVE, to the slave that becomes master. `synchronous`: as SYNC_MASTER. While it follows a master that lives it
-    refuses, unless `although_master_lives`."""
+    refuses, unless `although_master_lives`; while another slave of the group has more of the log, unless `although_behind`."""
 
     synchronous: bool = False
     although_master_lives: bool = False
+    although_behind: bool = False
 
 
 class PromoteAnswer(JsonBody):

@@ -1,4 +1,5 @@
-"""A slave asks its master over the master's main port: for a ticket, and before it takes over, whether the master lives.
+"""A slave asks its master over the master's main port: for a ticket, and before it takes over, whether the master lives and
+whether another slave has more.
 
 Rules of this file
 1. Only the answer "not supported" says that the master is one of RocketMQ, which is followed without a ticket. One that cannot be asked is
@@ -7,6 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from orbitmq.clock import Clock
@@ -45,6 +47,10 @@ class Asking:
     async def opening(self, main: str, log_id: str) -> bytes:
         """What is sent first at the port for slaves of the master whose main port is at `main`: a ticket; nothing where it is one of
         RocketMQ. Raises OrbitError where it refuses, or cannot be asked."""
+        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._kept.save_first(saved.set_result)
+        if why_not := await saved:
+            raise MasterUnasked(f"it cannot be told who this slave is, as a next start would not know: {why_not}")
         state = self._kept.state
         end = self._log.end
         tail_bytes = _tail_bytes(self._log, end)
@@ -76,16 +82,23 @@ class Asking:
 
     async def is_master(self, main: str) -> bool:
         """Whether a broker answers there that does not say it is a slave."""
+        answers, found = await self._status(main)
+        return answers and (found is None or found.master)
+
+    async def log_end_of_slave(self, main: str) -> int:
+        """Up to where the slave there has the log; 0 where none answers that is one."""
+        _, found = await self._status(main)
+        return 0 if found is None or found.master else found.ha_client_runtime_info.max_offset
+
+    async def _status(self, main: str) -> tuple[bool, HaRuntimeInfo | None]:
+        """Whether a broker answers there, and what it says of its copies where it does."""
         try:
             answer = await self._call(main, request(RequestCode.GET_BROKER_HA_STATUS), MASTER_LIVES_MS)
+            return True, HaRuntimeInfo.decode(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else None
         except (ClientError, ValueError):
-            return False
-        if answer.code != ResponseCode.SUCCESS:
-            return True
-        try:
-            return HaRuntimeInfo.decode(bytes(answer.body)).master
+            return False, None
         except ProtocolError:
-            return True
+            return True, None
 
     async def _call(self, main: str, command: Command, timeout_ms: int) -> Command:
         outbound = Outbound(main, self._clock, calling=self._calling)

@@ -34,7 +34,9 @@ class KeptFile:
         self, file: ConfigFile, new_directory: str, worker: Worker, deadlines: Deadlines, clock: Clock
     ) -> None:
         """Raises StoreDamagedError for a file that cannot be read."""
-        self.state: Final[KeptState] = read_state(file.load(), new_directory)
+        found = file.load()
+        self.state: Final[KeptState] = read_state(found, new_directory)
+        self._is_new = found is None
         self.trouble = ""
         """Why the file is older than `state`; empty where it is not, or is about to be written."""
         self._file = file
@@ -47,6 +49,13 @@ class KeptFile:
     @property
     def path(self) -> str:
         return str(self._file.path)
+
+    def save_first(self, done: OnSaved) -> None:
+        """The id of the directory is to be told to others: a next start has to have it as well."""
+        if self._is_new or not self.is_saved:
+            self.save(done)
+        else:
+            done("")
 
     @property
     def is_saved(self) -> bool:
@@ -63,6 +72,7 @@ class KeptFile:
             if why_not and not self.trouble:
                 logger.error("what is kept about copies is not on the disk, trying again: %s", why_not)
             self.trouble = why_not
+            self._is_new = self._is_new and bool(why_not)
             if why_not:
                 self._deadlines.arm(WAKEUP, self._clock.monotonic_ns() + KEPT_FILE_RETRY_MS * NS_PER_MS)
             done(why_not)

@@ -5,9 +5,9 @@ Rules of this file
    every append of its own, whoever asks for it.
 2. Where nobody asked for the port for slaves, a broker does without it when it is taken, and says so.
 3. The far tier's files are not copied: where messages wait in it no slave is taken, and from the first slave on it takes nothing in.
-4. Tables are recorded from the first slave on, also after a start; at a synchronous master from the beginning. A slave of RocketMQ's
-   master, in whose log they are not, asks for them.
-5. A slave becomes master when that is on its disk, and not while its master answers.
+4. Tables are recorded from the first slave on, also after a start, until the last one is forgotten; at a synchronous master always. A
+   slave of RocketMQ's master, in whose log they are not, asks for them.
+5. A slave becomes master when that is on its disk, and not while its master answers or another slave has more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import OrbitError, PortTakenError
@@ -23,7 +23,7 @@ from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
-from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, REPLICATION_FILE
+from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import Asking
@@ -72,12 +72,13 @@ class ReplicationRole:
         derived: DerivedState,
         registrar: Registrar,
         main_port: int,
+        file: ConfigFile,
         copied: CopiedTables,
         settle: Callable[[], object],
         tables_changed: Callable[[], None],
     ) -> None:
-        """`copied`: the tables that a slave of RocketMQ's master asks for, and `tables_changed()` saves. `settle()`: a master takes over;
-        what the log says of its predecessor is to be found out."""
+        """`file` keeps what is known of copies. `copied`: the tables that a slave of RocketMQ's master asks for; `tables_changed()` saves
+        them. `settle()`: a master takes over; what the log says of its predecessor is to be found out."""
         settings = process.settings.replication
         self._copied = copied
         self._settle = settle
@@ -92,7 +93,6 @@ class ReplicationRole:
         self._registrar = registrar
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
-        file = ConfigFile(process.files, process.settings.data / "config" / REPLICATION_FILE)
         new_directory = os.urandom(DIRECTORY_ID_BYTES).hex()
         self._kept = KeptFile(file, new_directory, self._saver, store.deadlines, process.clock)
         own = process.settings.broker
@@ -251,6 +251,7 @@ class ReplicationRole:
                     f"the master at {master} lives, and there would be two",
                     remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
                 )
+            await self._refuse_behind(wanted)
             await self._follow_no_more()
             await self._keep_promoted(kind)
             done(PromoteAnswer(end=await self._take_over(kind)))
@@ -268,6 +269,24 @@ class ReplicationRole:
         address = (following and following.master_address) or self._master_address()
         main = self._main_address(address) if address else ""
         return main if main and await self._asking.is_master(main) else ""
+
+    async def _refuse_behind(self, wanted: PromoteRequest) -> None:
+        """Raises PromotionRefused where this slave would lose what is confirmed, or could write nothing."""
+        own_end, trouble = self._store.log.written_end, self._store.trouble
+        if trouble:
+            raise PromotionRefused(f"this broker would take no messages: {trouble}")
+        if wanted.although_behind:
+            return
+        members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
+        self._registrar.ask_group(members.set_result)
+        others = [address for address in (await members or {}).values() if address != self._registrar.identity.address]
+        ends = await asyncio.gather(*(self._asking.log_end_of_slave(address) for address in others))
+        end, address = max(zip(ends, others, strict=True), default=(0, ""))
+        if end > own_end:
+            raise PromotionRefused(
+                f"the slave at {address} has the log up to {end}, this one up to {own_end}",
+                remedy="make that one the master; or ask for it although this one is behind, and what it lacks is lost",
+            )
 
     async def _follow_no_more(self) -> None:
         tables, self.master_tables = self.master_tables, None
@@ -344,10 +363,12 @@ class ReplicationRole:
 
     def forget(self, slave_id: int, done: Callable[[bool | OrbitError], None]) -> None:
         """Another directory may come with this id. False: it was not known."""
-        if self._tickets is None:
+        if self._tickets is None or self.port is None:
             done(False)
-        else:
-            self._tickets.forget(slave_id, done)
+            return
+        self._tickets.forget(slave_id, done)
+        if not (self._kept.state.slaves or self.port.connections or self._settings.rule().needed):
+            self._tables.copy_follows(False)
 
     def _master_address(self) -> str:
         given = self._process.settings.replication.master_addresses

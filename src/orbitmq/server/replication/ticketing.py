@@ -29,7 +29,7 @@ class Ticketing:
             broker_name,
             log.end,
             log_id,
-            lambda: log.end,
+            lambda: (log.start, log.end),
             lambda position, size: crc_of(log, position, size),
         )
         self._save(lambda why_not: None)

@@ -22,6 +22,7 @@ from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue, SetMessageRequestModeRequest
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, topic_mark
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import FlushDiskType
@@ -314,6 +315,61 @@ def test_offsets_of_the_last_second_are_all_that_a_crash_repeats(pair: TablePair
     pair.leader.broker.offsets.commit("g", "orders", 0, 9)
     pair.leader.crash()
     assert pair.leader.broker.offsets.query("g", "orders", 0) == 7
+
+
+def finish(pair: TablePair, scope: str, mark: int = 7) -> ResponseCode:
+    body = FinishEpoch(scope=scope, epoch=1, mark=mark).encode()
+    return ResponseCode(pair.leader.call(RequestCode.FINISH_EPOCH, {}, body).code)
+
+
+def test_the_keys_of_a_finished_epoch_go_at_a_copy_as_well(pair: TablePair) -> None:
+    make_topic(pair)
+    for batch in range(5):
+        send(pair, properties={Property.ONCE_SCOPE: f"job/{batch}", Property.ONCE_EPOCH: "1", Property.ONCE_KEY: "k"})
+    pair.replicate()
+    memory = pair.copy.idempotence.memory
+    assert memory.scope_count == 5
+    for batch in range(4):
+        assert finish(pair, f"job/{batch}") == ResponseCode.SUCCESS
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    assert memory.scope_count == 1
+    assert dict(memory.finished) == dict(pair.leader.idempotence.memory.finished)
+    pair.copy.crash()
+    assert dict(pair.copy.idempotence.memory.finished) == dict(pair.leader.idempotence.memory.finished)
+
+
+def test_epochs_that_were_finished_before_there_was_a_copy_are_known_to_it(tmp_path: Path) -> None:
+    pair = TablePair(tmp_path)
+    pair.leader.records.copy_follows(False)
+    make_topic(pair)
+    assert finish(pair, "job/1") == ResponseCode.SUCCESS
+    pair.leader.records.copy_follows(True)
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    assert [name for name, _ in pair.copy.idempotence.memory.finished] == ["job/1"]
+    pair.close()
+
+
+def test_an_epoch_that_the_log_does_not_know_as_finished_stays_so(pair: TablePair) -> None:
+    make_topic(pair)
+    assert finish(pair, "job/1") == ResponseCode.SUCCESS
+    pair.leader.reopen()
+    assert finish(pair, "job/1", mark=8) == ResponseCode.STALE_EPOCH
+    assert finish(pair, "job/2") == ResponseCode.SUCCESS
+    pair.leader.advance(SECOND)
+    assert_equal(pair)
+
+
+def test_what_is_forgotten_of_finished_epochs_keeps_no_place_in_the_log(pair: TablePair) -> None:
+    make_topic(pair)
+    name = f"job/{topic_mark('orders')}@pair"
+    assert finish(pair, name) == ResponseCode.SUCCESS
+    pair.leader.advance(SECOND)
+    assert pair.leader.records._words.place("finishedEpochs", name) is not None
+    delete_topic(pair)
+    pair.leader.advance(SECOND)
+    assert pair.leader.records._words.place("finishedEpochs", name) is None
 
 
 def test_request_modes_are_known_to_a_copy(pair: TablePair) -> None:

@@ -75,6 +75,17 @@ def test_what_could_not_be_saved_is_trouble_until_it_is(world: World, caplog: py
     assert len(told) == 1
 
 
+def test_a_new_directory_is_saved_before_its_id_is_told(world: World) -> None:
+    told: list[str] = []
+    world.kept.save_first(told.append)
+    assert told == []
+    world.worker.close()
+    assert told == [""]
+    assert world.saved()["directory"] == "ab" * 16
+    world.kept.save_first(told.append)
+    assert told == ["", ""], "at once"
+
+
 def test_a_slave_has_its_ticket_when_it_is_on_the_disk_who_it_is(world: World, tmp_path: Path) -> None:
     log = LittleStore(tmp_path / "store", clock=world.clock).store.log
     tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock)

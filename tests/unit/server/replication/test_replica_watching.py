@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
 
-from orbitmq.replication.classic.closing import LinkEnd
+from orbitmq.protocol.replication.frames import encode_report
 from orbitmq.server.http_front import HttpRequest
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
@@ -184,7 +184,10 @@ async def test_how_connections_ended_is_counted(tmp_path: Path, ends: str) -> No
     flags = ["haPeerAddresses=10.9.9.9"] if ends == "stranger" else []
     async with master(tmp_path, port, "ASYNC_MASTER", *flags) as one, slave(tmp_path, port) as two:
         if ends == "stranger":
-            await until(lambda: two.broker.replication.following.ends[LinkEnd.LOST])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(encode_report(0))
+            assert await reader.read() == b""
+            writer.close()
             assert (await shown(one))["orbitmq_replica_connection_ends_total", "refused"] == 1
             return
         await until(lambda: follows(two))

@@ -25,11 +25,20 @@ class BrokerAdmin(AdminCalls):
         return HaRuntimeInfo.decode(answer.body)
 
     async def promote_slave(
-        self, address: str, *, synchronous: bool = False, although_master_lives: bool = False
+        self,
+        address: str,
+        *,
+        synchronous: bool = False,
+        although_master_lives: bool = False,
+        although_behind: bool = False,
     ) -> int:
         """Make the slave at this address the master of its group, `synchronous` or not; where its log ended then. While it follows a master
-        that lives it refuses, unless told otherwise: what that one takes from then on is lost. orbitmq's brokers only."""
-        body = PromoteRequest(synchronous=synchronous, although_master_lives=although_master_lives).encode()
+        that lives, or another slave of its group has more of the log, it refuses, unless told otherwise: what the other one has, or takes
+        from then on, is lost. orbitmq's brokers only."""
+        wanted = PromoteRequest(
+            synchronous=synchronous, although_master_lives=although_master_lives, although_behind=although_behind
+        )
+        body = wanted.encode()
         answer = await self._ask(address, RequestCode.PROMOTE_SLAVE, body=body, doing="making a slave the master")
         return PromoteAnswer.decode(answer.body).end
 

@@ -28,12 +28,25 @@ class BrokerAdmin(AdminCalls):
         """What a broker tells of replication: a master of each slave, a slave of its master. Refused by RocketMQ before 5.0."""
         return self._loop.run(self._twin.broker_ha_status(address))
 
-    def promote_slave(self, address: str, *, synchronous: bool = False, although_master_lives: bool = False) -> int:
+    def promote_slave(
+        self,
+        address: str,
+        *,
+        synchronous: bool = False,
+        although_master_lives: bool = False,
+        although_behind: bool = False,
+    ) -> int:
         """Make the slave at this address the master of its group, `synchronous` or not; where its log ended then. While it follows a master
-        that lives it refuses, unless told otherwise: what that one takes from then on is lost. orbitmq's brokers only.
+        that lives, or another slave of its group has more of the log, it refuses, unless told otherwise: what the other one has, or takes
+        from then on, is lost. orbitmq's brokers only.
         """
         return self._loop.run(
-            self._twin.promote_slave(address, synchronous=synchronous, although_master_lives=although_master_lives)
+            self._twin.promote_slave(
+                address,
+                synchronous=synchronous,
+                although_master_lives=although_master_lives,
+                although_behind=although_behind,
+            )
         )
 
     def forget_slave(self, address: str, slave_id: int) -> bool:
