@@ -153,10 +153,12 @@ class Following:
         logger.info("following the master at %s from position %d on", self.master_address, self._store.log.end)
         self._reported = None
         self._go_on()
+        self._turn.schedule()
 
     def failed(self, why: LinkEnd, what: str = "", remedy: str = "") -> None:
         self.link.failed(why, self._clock.monotonic_ns(), what, remedy)
         self._go_on()
+        self._turn.schedule()  # it sets the alarm, which nothing else may do for long
 
     # --- the log comes --------------------------------------------------------------------------------------------
 

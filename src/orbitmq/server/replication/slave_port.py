@@ -195,7 +195,7 @@ class SlavePort:
 
     def opened(self, connection: SlaveConnection) -> None:
         self.connections[connection] = None
-        self._arm()
+        self.happened()
 
     def ended(self, connection: SlaveConnection, why: LinkEnd) -> None:
         if connection in self.connections:
@@ -207,7 +207,7 @@ class SlavePort:
             self.happened()
 
     def happened(self) -> None:
-        """Something came from a slave: what waited for it is answered at the end of this turn."""
+        """Something came from a slave: what waited for it is answered at the end of this turn, which sets the alarm too."""
         self._turn.schedule()
         self._arm()
 

@@ -11,6 +11,7 @@ import pytest
 from tests.worlds.little_store import LittleStore
 
 from orbitmq.protocol.replication.frames import encode_transfer_head
+from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
 from orbitmq.replication.classic.slave_link import SlaveLinkState
 from orbitmq.server.replication.following import Following
@@ -71,3 +72,16 @@ async def test_transfers_that_are_cut_anywhere_are_appended_and_reported(tmp_pat
         assert transport.reports()[-1] <= came
     assert transport.reports()[-1] == came == len(data)
     assert copy.log_bytes() == data
+
+
+async def test_the_next_attempt_is_not_forgotten_when_nothing_else_happens(tmp_path: Path) -> None:
+    """The alarm is set at the end of a turn, and a failed connection may be all that there is to do."""
+    copy = LittleStore(tmp_path / "copy")
+    turn = Turn(asyncio.get_running_loop())
+    following = Following(copy.store, LinkSettings(), copy.clock, turn, lambda: "", no_opening)
+    copy.advance(LinkSettings().reconnect_ms)
+    following.link.tick(copy.clock.monotonic_ns())
+    assert following.link.state is SlaveLinkState.CONNECTING
+    following.failed(LinkEnd.LOST, "nobody is there")
+    assert not turn.is_idle
+    assert copy.store.deadlines.next_ns == following.link.due_ns
