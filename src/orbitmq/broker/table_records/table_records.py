@@ -306,11 +306,11 @@ class TableRecords:
 
     def detach(self) -> None:
         """Record nothing any more, and know of what was not recorded yet what the log says. Whoever waits for a record waits no longer.
-        What changes here from now on is noted, and recorded when the store is attached again."""
-        if self._store is None:
-            return
-        self._store.deadlines.disarm(WAKEUP)
-        self._store = None
+        What changes here from now on is noted, and recorded when the store is attached again. Before it ever was, what stands in a file and
+        not in the log does not count: whoever leads knows nothing of it."""
+        if self._store is not None:
+            self._store.deadlines.disarm(WAKEUP)
+            self._store = None
         for table in self._tables.values():
             if table is not self.identity:
                 self._take_from_log(table, table.changes.take(sys.maxsize))

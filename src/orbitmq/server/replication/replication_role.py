@@ -109,6 +109,7 @@ class ReplicationRole:
         self.following: Following | None = None
         if self.is_slave:
             store.only_copy(NOT_ATTACHED)
+            self._tables.detach()
         elif self._settings.rule().needed:
             self._copy_follows()
 

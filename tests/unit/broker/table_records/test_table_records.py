@@ -19,7 +19,12 @@ from orbitmq.broker.table_records.record_form import Changed
 from orbitmq.limits.broker import QUEUE_LOCK_LIFE_NS
 from orbitmq.protocol.names import TABLES_TOPIC
 from orbitmq.protocol.properties import Property, encode_properties
-from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue, SetMessageRequestModeRequest
+from orbitmq.protocol.remoting.bodies import (
+    LockBatchRequest,
+    MessageQueue,
+    SetMessageRequestModeRequest,
+    SubscriptionGroupConfig,
+)
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, topic_mark
@@ -108,6 +113,20 @@ def test_what_a_copy_learns_is_in_its_files(pair: TablePair) -> None:
     pair.copy.turn()
     saved = json.loads((pair.copy.root / "config" / "topics.json").read_text())
     assert "orders" in saved["topicConfigTable"]
+
+
+def test_what_stands_in_files_of_a_copy_and_not_in_its_log_does_not_count(pair: TablePair) -> None:
+    """It was a master before, and its last changes were lost with its role."""
+    make_topic(pair)
+    make_group(pair)
+    pair.replicate()
+    pair.copy.broker.groups.put(SubscriptionGroupConfig(group_name="never_recorded"))
+    pair.copy.save_tables()
+    pair.copy.reopen()
+    assert "never_recorded" in pair.copy.tables()["groups"]
+    pair.copy.records.detach()
+    assert "never_recorded" not in pair.copy.tables()["groups"]
+    assert_equal(pair)
 
 
 def test_a_topic_that_a_send_makes_stands_in_the_same_turn(pair: TablePair) -> None:
