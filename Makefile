@@ -111,8 +111,8 @@ timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and
 pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends and copies, with crashes and power cuts (SEEDS=..., SEED=the first)
-	@for of in transactions pop receives sends replicas; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
+lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
+	@for of in transactions pop receives sends replicas pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

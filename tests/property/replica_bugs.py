@@ -41,8 +41,8 @@ def written_for_synced() -> Iterator[None]:
     """A slave whose reports promise the disk reports what it wrote."""
     correct = SlaveLink.appended
 
-    def appended(self: SlaveLink, written_end: int, synced_end: int, now_ns: int) -> None:
-        correct(self, written_end, written_end, now_ns)
+    def appended(self: SlaveLink, written_end: int, synced_end: int, now_ns: int, unfinished_bytes: int = 0) -> None:
+        correct(self, written_end, written_end, now_ns, unfinished_bytes)
 
     with mock.patch.object(SlaveLink, "appended", appended):
         yield
@@ -152,8 +152,8 @@ def a_report_of_what_was_not_sent() -> Iterator[None]:
     """A slave reports the end of the transfer that it is in the middle of, and the master believes it."""
     correct = SlaveLink.appended
 
-    def appended(self: SlaveLink, written_end: int, synced_end: int, now_ns: int) -> None:
-        correct(self, written_end, synced_end, now_ns)
+    def appended(self: SlaveLink, written_end: int, synced_end: int, now_ns: int, unfinished_bytes: int = 0) -> None:
+        correct(self, written_end, synced_end, now_ns, unfinished_bytes)
         if self.received_end is not None and written_end == self.received_end:
             self._report(written_end + self._transfers._left, now_ns)
 

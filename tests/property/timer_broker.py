@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -26,6 +27,9 @@ from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.table_records.identity import StoreIdentity
+from orbitmq.broker.table_records.level_lists import RecordedLevelLists
+from orbitmq.broker.table_records.table_records import TableRecords
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import ManualClock
@@ -53,6 +57,9 @@ from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 LEVELS = "1s 5s 40s"
 BROKER_NAME = "broker-a"
+IDS = count(1)
+"""Ids of stores: no two are the same."""
+
 ROUNDS_MAX = 400
 """Rounds of work after which something must be going in circles."""
 
@@ -69,6 +76,8 @@ class Shape(NamedTuple):
     """Whether old commit log files go."""
     has_all: bool = False
     """Whether it has recurring messages and transactions as well."""
+    has_tables: bool = False
+    """Whether its tables are in its log while a copy follows."""
 
 
 class CountedIds:
@@ -137,7 +146,13 @@ class TimerBroker:
             takes=tier is not None,
         )
         self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
+        tables: TableRecords | None = None
+        if shape.has_tables:
+            identity = StoreIdentity(files, root, lambda count: f"{next(IDS):0{count}d}".encode())
+            tables = TableRecords(clock, identity, [RecordedLevelLists(history, clock)])
+            tables.ended.append(self.idempotence.end_topic)
         self.derived = DerivedState(
+            tables=tables,
             levels=self.release,
             idempotence=self.idempotence,
             timers=self.timers,

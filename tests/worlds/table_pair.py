@@ -159,15 +159,20 @@ class TableBroker:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Everything that a new leader has to know, by table and key."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, table in sorted(self.records._tables.items()):
-            found[name] = {key: _value(table, key, self) for key in table.recorded_keys()}
-        return found
+        return tables_of(self.records, self.access)
 
 
-def _value(table: RecordedTable, key: str, broker: TableBroker) -> Any:
-    if table is broker.access:
-        text = broker.access.table.text(key)
+def tables_of(records: TableRecords, access: SavedAccess | None = None) -> dict[str, dict[str, Any]]:
+    """What the tables of a broker hold, by table and key."""
+    return {
+        name: {key: _value(table, key, access) for key in table.recorded_keys()}
+        for name, table in sorted(records._tables.items())
+    }
+
+
+def _value(table: RecordedTable, key: str, access: SavedAccess | None) -> Any:
+    if access is not None and table is access:
+        text = access.table.text(key)
         return None if text is None else msgspec.json.decode(text)
     value = table.recorded_value(key)
     return None if value is None else msgspec.json.decode(value)
