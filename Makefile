@@ -55,7 +55,7 @@ demo: $(STAMP) ## The order-timeout story through Spark: 20,000 orders, or SCALE
 demo-quick: $(STAMP) ## The same story without Spark: a server, and a client that sends and receives
 	@$(BIN)/python -m examples.order_timeout.story $(ARGS)
 
-demo-pair: $(STAMP) ## The story at a master and a slave in processes of their own, of which one is killed and then the other
+demo-pair: $(STAMP) ## The story at a master and a slave in processes of their own, both of which are killed in turn
 	@$(BIN)/python -m examples.order_timeout_pair.story $(ARGS)
 
 test: $(STAMP) ## Run the test suite; what cannot run here says why and is counted

@@ -2,7 +2,8 @@
 
 Rules of this file
 1. A broker that comes back has its own directory and port.
-2. Which of them is the master is configuration: a slave that takes over is stopped, and started again as a master.
+2. A slave takes over in one of two ways: it is stopped, and started again as a master by its configuration; or it is made the master
+   while it runs, by `orbitmq replica promote`.
 3. Only processes started here are signalled.
 """
 
@@ -21,6 +22,7 @@ from typing import Self
 
 START_LIMIT_S = 60
 STOP_LIMIT_S = 60
+COMMAND_ATTEMPTS = 10
 BELOW_OUTGOING_PORTS = range(15_000, 30_000)
 """Linux takes no port of this range for a connection that goes out, so that a broker which comes back finds its own port free."""
 
@@ -65,6 +67,30 @@ class Brokers:
             code = await process.wait()
         if code:
             raise SystemExit(f"broker {name} ended with exit code {code}:\n{self._log(name)}")
+
+    async def promote(self, name: str) -> None:
+        """Make a slave the master while it runs, as soon as it has missed its own."""
+        await self._command("replica", "promote", self._address(name), "--synchronous")
+
+    async def readmit(self, slave_id: int, at: str) -> None:
+        """Another directory may come to this master with that id."""
+        await self._command("replica", "remove", self._address(at), str(slave_id))
+
+    def _address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name]}"
+
+    async def _command(self, *words: str) -> None:
+        """`orbitmq WORDS`, as an operator types it."""
+        async with asyncio.timeout(START_LIMIT_S):
+            for _ in range(COMMAND_ATTEMPTS):
+                command = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "orbitmq", *words, "--namesrv", self.name_server,
+                    stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
+                )  # fmt: skip
+                _, said = await command.communicate()
+                if not command.returncode:
+                    return
+        raise SystemExit(f"orbitmq {' '.join(words)}: {said.decode(errors='replace')}")
 
     async def forget(self, name: str) -> None:
         """Remove the store of a broker that is down: it begins anew as a copy."""

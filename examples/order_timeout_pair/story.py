@@ -1,9 +1,10 @@
 """The order-timeout story at a pair of brokers while one of them fails, and then the other.
 
 Orders are placed, each with a message that comes when its time is up; some are paid and their messages recalled; a recurring
-message comes every second. Meanwhile the slave is killed and comes back; then the master is killed and the slave takes over; then
-a new slave copies it. Says after each fault how long nothing could be written or read, and what was lost or repeated. Exits with 1
-when a promise was broken.
+message comes every second. Meanwhile the slave is killed and comes back; then the master is killed and the slave takes over, by its
+configuration; then a new slave copies it; then this master is killed too, the slave is made master by a command while it runs, and the
+old master comes back as its slave. Says after each fault how long nothing could be written or read, and what was lost or repeated.
+Exits with 1 when a promise was broken.
 
     python -m examples.order_timeout_pair.story [--seconds 10] [--orders-per-second 100]
 """
@@ -68,6 +69,19 @@ class Story:
         await brokers.forget("one")
         await brokers.start_slave("one", of="two")
         await self._until_copied("the new slave has caught up")
+        await asyncio.sleep(self._seconds / 2)
+
+        self._fault("killed again")
+        await brokers.kill("two")
+        await brokers.promote("one")
+        self._tell("the slave was made the master while it ran: orbitmq replica promote")
+        await asyncio.sleep(self._seconds / 2)
+
+        self._fault("old master")
+        await brokers.forget("two")
+        await brokers.readmit(1, at="one")
+        await brokers.start_slave("two", of="one")
+        await self._until_copied("the old master, emptied, is a slave that has caught up")
         await asyncio.sleep(self._seconds / 2)
 
     def _fault(self, what: str) -> None:

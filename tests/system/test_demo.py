@@ -43,7 +43,7 @@ def test_the_story_at_a_pair_keeps_its_promises_while_both_brokers_fail(tmp_path
     account = asyncio.run(play(tmp_path, seconds=2, orders_per_s=40, console=console))
     assert report(account, console), shown.getvalue()
     assert "kept: every acknowledged order came, no recalled one did, nothing early\n" in shown.getvalue()
-    for fault in ("slave killed", "master killed", "new slave"):
+    for fault in ("slave killed", "master killed", "new slave", "killed again", "old master"):
         assert f"│ {fault}" in shown.getvalue()
     planted = next(order for order in account.orders.values() if order.is_copied and order.received_ms)
     planted.received_ms.clear()
