@@ -415,6 +415,8 @@ class Cluster:
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, int]] = {}
         self.dials: list[str] = []
+        self.masterless: set[str] = set()
+        """Names of brokers of which only a slave is known."""
         self.add_topic("TBW102", queues=8, brokers=())
 
     def add_broker(self, name: str) -> Broker:
@@ -438,7 +440,11 @@ class Cluster:
                 for name, count in counts.items()
             ],
             broker_datas=[
-                BrokerData(broker_name=name, broker_addrs={0: self.brokers[name].address}, cluster="C")
+                BrokerData(
+                    broker_name=name,
+                    broker_addrs={1 if name in self.masterless else 0: self.brokers[name].address},
+                    cluster="C",
+                )
                 for name in counts
             ],
         )

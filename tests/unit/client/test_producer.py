@@ -20,6 +20,7 @@ from orbitmq.errors import (
     ConnectionLostError,
     MessageIllegalError,
     RemoteError,
+    RouteNotFoundError,
     SendFailedError,
 )
 from orbitmq.protocol.properties import decode_properties
@@ -315,6 +316,28 @@ def test_a_broker_that_has_the_place_of_one_that_is_gone_is_found_at_once(run: R
                     await asyncio.sleep(0.1)
             assert asyncio.get_running_loop().time() - began < 5
             assert receipt.send_status is SendStatus.SEND_OK
+
+    run(test)
+
+
+def test_a_master_that_comes_back_to_its_slave_is_found_soon(run: Run, cluster: Cluster) -> None:
+    """Meanwhile the route names the slave alone, to which no message goes."""
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            cluster.masterless.add("b-a")
+            await mq.routes.refresh_all()
+            with pytest.raises(RouteNotFoundError):
+                await mq.send("T", b"nobody takes it")
+            cluster.masterless.clear()
+            began = asyncio.get_running_loop().time()
+            while True:
+                with contextlib.suppress(RouteNotFoundError):
+                    await mq.send("T", b"second")
+                    break
+                await asyncio.sleep(0.1)
+            assert asyncio.get_running_loop().time() - began < 5
 
     run(test)
 

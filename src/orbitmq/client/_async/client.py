@@ -105,7 +105,8 @@ class Client(SendingCalls):
         self.name_servers = NameServers(
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
-        self.routes = Routes(self.name_servers, self._route_changed)
+        self._routes_due = Event()
+        self.routes = Routes(self.name_servers, self._route_changed, self._routes_due.set)
         self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Member] = {}
@@ -128,7 +129,6 @@ class Client(SendingCalls):
             self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
-        self._routes_due = Event()
         self.network.on_unreachable = self._unreachable
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. A topic is looked up when first needed and from then on refreshed by the client's timer, which is early where a broker takes no
-   connection; users of a route ask again each time.
+   connection, or none takes messages; users of a route ask again each time.
 2. A refresh that fails or finds the topic gone keeps what is known: a name server that has just restarted knows nothing yet.
 3. Only what sends may fall back to the template topic from which a broker creates unknown topics. Such a guess is kept apart:
    `known`, `find` and `get` answer what a name server said of the topic itself, because who consumes by a guess misses queues.
@@ -36,11 +36,18 @@ class Routes:
     """Routes by topic, and the addresses of all brokers in them.
 
     on_changed: told the topic whenever a known route was replaced by a different one.
+    on_unwritable: called for every send that finds no broker to go to: while a master is away its topics have a route to its slaves.
     """
 
-    def __init__(self, name_servers: NameServers, on_changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name_servers: NameServers,
+        on_changed: Callable[[str], None],
+        on_unwritable: Callable[[], None] = lambda: None,
+    ) -> None:
         self._name_servers = name_servers
         self._on_changed = on_changed
+        self._on_unwritable = on_unwritable
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, Lock] = {}
         self._guessed: dict[str, Route] = {}
@@ -106,6 +113,7 @@ class Routes:
                 self._guessed[topic] = route
                 self._not_created.add(topic)
         if not route.publish_queues:
+            self._on_unwritable()
             raise RouteNotFoundError(
                 f"topic {topic!r} has no writable queue on a broker with a master",
                 remedy="check the topic's permission and whether its master brokers run: orbitmq topic route",
