@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-grpc bench-spark bench-quick
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies deployment-table bench-grpc bench-spark bench-quick
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -21,6 +21,12 @@ bench-grpc: $(STAMP) ## Compare clients of RocketMQ 5 at orbitmq and at RocketMQ
 
 bench-messaging: $(STAMP) ## Compare transactions, POP and filters with the Java broker (about 20 minutes, nothing else running)
 	@$(BIN)/python benchmarks/messaging.py --write-docs $(ARGS)
+
+bench-copies: $(STAMP) ## Masters and slaves beside a single broker and RocketMQ's pairs (about 15 minutes, nothing else running; ARGS="--before DIR")
+	@$(BIN)/python benchmarks/copies.py --write-docs $(ARGS)
+
+deployment-table: $(STAMP) ## What one master, two, and a slave keep when a process, a machine or the network fails, beside RocketMQ (10 minutes)
+	@$(BIN)/python benchmarks/deployments.py --write-docs $(ARGS)
 
 bench-spark: $(STAMP) ## Compare Spark with orbitmq and Spark with Kafka (about ten minutes, nothing else running)
 	@$(BIN)/python benchmarks/spark/compare.py --write-docs $(ARGS)

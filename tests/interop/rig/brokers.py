@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -484,9 +484,9 @@ def java_settings(data: Path, port: int, name_server: str, settings: Mapping[str
 
 
 def launch_java(
-    release: str, folder: Path, heap: str, main_class: str, log: str, *options: str | Path
+    release: str, folder: Path, heap: str, main_class: str, log: str, *options: str | Path, before: Sequence[str] = ()
 ) -> ServerProcess:
-    """A Java server whose home, logs and user files all lie in `folder`."""
+    """A Java server whose home, logs and user files all lie in `folder`. `before` are words before its command."""
     build = java_build(release)
     home = folder / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -494,6 +494,7 @@ def launch_java(
         (home / "conf" / name).write_text("<configuration/>")  # releases of 4.x end without
     return ServerProcess(
         [
+            *before,
             build.java,
             *heap.split(),
             *OPEN_MODULES,

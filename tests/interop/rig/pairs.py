@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rig.brokers import BROKER_NAME, CLUSTER_NAME, BrokerRole, Kind, NameServerRole, wait_registered
+from rig.brokers import BROKER_NAME, CLUSTER_NAME, BrokerRole, JvmProfile, Kind, NameServerRole, wait_registered
 from rig.process import free_ports
 from rig.toolchain import BROKER_VERSION
 from rig.wire import RUNTIME_INFO, SEND_V2, Wire, encode_properties, send_fields
@@ -74,7 +74,9 @@ class Member:
             **settings,
         }
         name_server = f"127.0.0.1:{self._pair.names.port}"
-        self.role = BrokerRole(self.kind, folder, self.data, self.port, name_server, named, release=self._release)
+        self.role = BrokerRole(
+            self.kind, folder, self.data, self.port, name_server, named, self._pair.profile, self._release
+        )
         self._logs.append(folder / "broker.log")
         self.role.start()
         return self
@@ -88,12 +90,17 @@ class Member:
     def wait(self) -> Member:
         """Return when the name server knows it and it answers."""
         assert self.role is not None, "it was not launched"
-        wait_registered(self._pair.names.port, self.port, [self.role])
+        wait_registered(self._pair.names.port, self.port, [self._pair.names, self.role])
         return self
 
     def kill(self) -> None:
         if self.role is not None:
             self.role.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self.role is not None, "it was not launched"
+        return self.role.pids()[0]
 
     def log(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in self._logs if path.exists())
@@ -131,10 +138,17 @@ def _quoted(text: str) -> str:
 
 
 class Pair:
-    """`first` and `second` are made and not started. One of them is RocketMQ's."""
+    """`first` and `second` are made and not started. `release` is RocketMQ's."""
 
-    def __init__(self, folder: Path, first: Kind, second: Kind, release: str = BROKER_VERSION) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        first: Kind,
+        second: Kind,
+        release: str = BROKER_VERSION,
+        profile: JvmProfile = JvmProfile.TEST,
+    ) -> None:
+        self.folder, self.profile = folder, profile
         self.names = NameServerRole(Kind.ORBITMQ, folder / "names", _unused_port())
         self.names.start()
         self.first = Member(self, "first", first, release)
