@@ -57,6 +57,8 @@ class OffsetTable(RecordedSavedTable):
         self._version_step = settings.consumer_offset_update_version_step
         self._commits_to_version = self._version_step
         self._offsets: dict[str, dict[int, int]] = {}
+        self._unrecorded: dict[str, dict[int, int]] = {}
+        """What the file had that is newer than the log, until both are compared."""
         self._unshared: set[str] = set()
         """Keys of `_offsets` whose queues no snapshot has; the others are copied before they change."""
         self._pulled: dict[str, dict[int, int]] = {}
@@ -80,6 +82,7 @@ class OffsetTable(RecordedSavedTable):
         saved = read_table(document, _OffsetsFile, "consumerOffset.json", "an offset table")
         self._offsets = saved.offset_table
         self._queue_count = sum(map(len, self._offsets.values()))
+        self._unrecorded = {key: dict(self._offsets.get(key, {})) for key in saved.orbitmq_unrecorded}
         if saved.data_version is not None:
             self.version = saved.data_version
 
@@ -87,8 +90,9 @@ class OffsetTable(RecordedSavedTable):
         """Cut every offset beyond the end of its queue to that end, and say so; those of unknown queues stay.
 
         Such an offset speaks of messages that a crash took, or that went with an earlier topic of that name: without the
-        cut the group would skip as many of those that come.
+        cut the group would skip as many of those that come. What a file has that no record says counts where it is farther than the log.
         """
+        self._take_up_unrecorded()
         cut: list[CutOffset] = []
         for key, queues in self._offsets.items():
             topic, group = _split(key)
@@ -112,6 +116,13 @@ class OffsetTable(RecordedSavedTable):
             )  # fmt: skip
         return cut
 
+    def _take_up_unrecorded(self) -> None:
+        unrecorded, self._unrecorded = self._unrecorded, {}
+        for key, queues in unrecorded.items():
+            for queue_id, offset in queues.items():
+                if offset > self._offsets.get(key, {}).get(queue_id, -1):
+                    self._store(key, queue_id, offset)
+
     def expect_survivors(self, recovered_end: QueueEnd) -> None:
         """The next pull for each saved offset may come from a consumer that has read more than this log has: what a crash took, or what
         the master before had alone. Whoever was expected before is so no longer."""
@@ -132,9 +143,10 @@ class OffsetTable(RecordedSavedTable):
 
     def _frozen(self) -> Callable[[], Mapping[str, object]]:
         """As of `SavedTable`. 0.02 us for each pair of topic and group; its queues are copied when one of them changes, 0.2 us."""
-        version, offsets = self.version, self._offsets.copy()
+        version, offsets, unrecorded = self.version, self._offsets.copy(), self.changes.noted()
         self._unshared = set()
-        return lambda: _document(version, offsets)
+        own = {"orbitmqUnrecorded": sorted(unrecorded)} if unrecorded else {}
+        return lambda: {**_document(version, offsets), **own}
 
     def document(self) -> Mapping[str, object]:
         """The table as the file holds it; also the body of a slave's request for it."""
@@ -311,6 +323,8 @@ def _nobody(topic: str, group: str, queue_ids: Iterable[int]) -> None:
 
 class _OffsetsFile(msgspec.Struct, rename="camel"):
     offset_table: dict[str, dict[int, int]] = {}
+    orbitmq_unrecorded: list[str] = []
+    """Keys with commits that no record has: of the last second, or of a slave whose master was away."""
     data_version: DataVersion | None = None
 
 

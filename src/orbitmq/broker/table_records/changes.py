@@ -52,6 +52,10 @@ class KeyChanges:
         for key in keys:
             self._keys.pop(key, None)
 
+    def noted(self) -> list[str]:
+        """All of them, in no order."""
+        return list(self._keys)
+
     def take(self, limit: int) -> list[str]:
         """The keys noted first, at most so many; they count as recorded."""
         keys = list(islice(self._keys, limit))

@@ -220,6 +220,8 @@ class TableRecords:
                 if table is None:
                     self._recovered.setdefault(record.table, _Recovered()).take(record)
                 else:
+                    if not table.changes.is_on and table is not self.identity:
+                        self._begin(table)
                     table.changes.discard((*record.put, *record.deleted))
                     table.take(record.values(), record.data_version())
             case Dropped():
@@ -276,6 +278,14 @@ class TableRecords:
         """Which log this is, by what it says itself; empty while it does not."""
         identity = self.identity
         return identity.text if identity is not None and self._words.has(identity.record_name) else ""
+
+    def _begin(self, table: RecordedTable) -> None:
+        """Somebody who leads records this table: note from now on what is said here alone, beginning with what no record has."""
+        name = table.record_name
+        table.changes.begin(partial(self._noted, table))
+        for key in table.recorded_keys():
+            if self._words.place(name, key) is None:
+                table.changes.note(key)
 
     def _noted(self, table: RecordedTable, at_once: bool) -> None:
         name = table.record_name

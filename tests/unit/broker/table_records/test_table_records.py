@@ -241,6 +241,32 @@ def test_offsets_are_recorded_within_a_second_and_only_when_they_change(pair: Ta
     assert record_count(pair) == before + 1, "nothing changed"
 
 
+@pytest.mark.parametrize("ends", ["reopen", "crash"])
+def test_what_is_committed_at_a_copy_while_nobody_leads_outlives_its_next_start(pair: TablePair, ends: str) -> None:
+    make_topic(pair)
+    for _ in range(60):
+        send(pair)
+    offsets = pair.leader.broker.offsets
+    offsets.commit("g", "orders", 0, 10)
+    offsets.commit("other", "orders", 0, 50)
+    pair.leader.advance(SECOND)
+    pair.replicate()
+    pair.copy.broker.offsets.commit("g", "orders", 0, 60)
+    pair.copy.broker.offsets.commit("new", "orders", 0, 7)
+    pair.copy.broker.offsets.commit("other", "orders", 0, 20)
+    pair.copy.save_tables()
+    getattr(pair.copy, ends)()
+    found = [pair.copy.broker.offsets.query(group, "orders", 0) for group in ("g", "new", "other")]
+    assert found == [60, 7, 50], "never behind what the log says"
+    pair.copy.records.copy_follows(True)
+    pair.copy.records.attach(pair.copy.store)
+    pair.copy.turn()
+    assert b"orbitmqUnrecorded" in (pair.copy.root / "config" / "consumerOffset.json").read_bytes()
+    pair.copy.broker.offsets.dirty = True
+    pair.copy.save_tables()
+    assert b"orbitmqUnrecorded" not in (pair.copy.root / "config" / "consumerOffset.json").read_bytes(), "recorded"
+
+
 def test_only_pairs_whose_offsets_changed_are_in_a_record(pair: TablePair) -> None:
     for number in range(50):
         pair.leader.broker.offsets.commit(f"g{number}", "orders", 0, 1)
