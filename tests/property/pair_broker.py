@@ -124,6 +124,7 @@ class PairBroker(TimerBroker):
             self.derived,
             cast(Any, names),
             MAIN_PORT,
+            ConfigFile(files, root / "config" / REPLICATION_FILE),
             copied=cast(Any, None),
             settle=lambda: None,
             tables_changed=lambda: None,

@@ -17,7 +17,6 @@ from tests.property.master_bugs import PLANTS as MASTER_PLANTS
 
 from orbitmq.replication.classic.master_link import MasterLink
 from orbitmq.replication.ticket_office import TicketOffice
-from orbitmq.server.replication.kept_file import KeptFile, OnSaved
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.store import MessageStore
@@ -74,19 +73,6 @@ def store_time_of_a_new_master() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def promotion_answered_before_it_is_kept() -> Iterator[None]:
-    """A crash makes a slave of the new master again."""
-    correct = KeptFile.save
-
-    def save(self: KeptFile, done: OnSaved = lambda why_not: None) -> None:
-        correct(self)
-        done("")
-
-    with mock.patch.object(KeptFile, "save", save):
-        yield
-
-
 def _both(*plants: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def planted() -> Iterator[None]:
@@ -109,5 +95,4 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "timers released by a slave": timers_released_by_a_slave,
     "recurring messages not applied by a slave": MASTER_PLANTS["recurring messages not applied by a slave"],
     "store time goes back after a take-over": store_time_of_a_new_master,
-    "promotion answered before it is kept": promotion_answered_before_it_is_kept,
 }

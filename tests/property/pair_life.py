@@ -344,7 +344,8 @@ class Life(Clients):
 
     def _promote(self, machine: Machine, *, rightly: bool) -> None:
         told: list[PromoteAnswer | OrbitError] = []
-        wanted = PromoteRequest(synchronous=self.kind is BrokerKind.SYNC_MASTER, although_master_lives=True)
+        synchronous = self.kind is BrokerKind.SYNC_MASTER
+        wanted = PromoteRequest(synchronous=synchronous, although_master_lives=True, although_behind=True)
         machine.guarded(lambda process: process.loop.run(lambda: process.role.promote(wanted, told.append)))
         for _ in range(PASSES_MAX):
             if told or not machine.is_up:

@@ -515,11 +515,16 @@ class Life:
                     raise BrokenAccount(f"{size} bytes from {position} cross the end of a file")
                 if size > SETTINGS.body_bytes_max:
                     raise BrokenAccount(f"a transfer of {size} bytes")
-        if (
-            one.link.closed is None
-            and one.link.sent_end - max(one.link.acknowledged or 0, one.link._start) > SETTINGS.window_bytes
-        ):
-            raise BrokenAccount("more is sent and not acknowledged than a window")
+        sent_end, acknowledged = one.link.sent_end, max(one.link.acknowledged or 0, one.link._start)
+        if one.link.closed is None and sent_end - acknowledged > SETTINGS.window_bytes:
+            begin = max((at for at in self.log.starts_of_records() if at < sent_end), default=None)
+            if begin is None:
+                return  # its file has gone, and the link hears of that next
+            size = int.from_bytes(self.log.data[begin : begin + 4], "big")
+            if size <= SETTINGS.body_bytes_max or begin - acknowledged >= SETTINGS.window_bytes:
+                raise BrokenAccount(
+                    "more is sent and not acknowledged than a window, and the rest of a record that goes in parts"
+                )
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
