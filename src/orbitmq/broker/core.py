@@ -11,6 +11,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -117,6 +118,9 @@ class BrokerCore:
         if facilities.access is not None and facilities.access.is_recorded:
             self.bind(facilities.access)
         self._report_unlisted()
+        if self.records is not None:
+            recorded_at = partial(self.records.recorded_at, self.offsets.record_name)
+            self.offsets.take_up_unrecorded(recorded_at, lambda: self.store.confirm_offset)
         self.offsets.cut(self._queue_end)
         if store.queues.after_crash:
             self.offsets.expect_survivors(self._recovered_end)

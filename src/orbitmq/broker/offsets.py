@@ -58,7 +58,10 @@ class OffsetTable(RecordedSavedTable):
         self._commits_to_version = self._version_step
         self._offsets: dict[str, dict[int, int]] = {}
         self._unrecorded: dict[str, dict[int, int]] = {}
-        """What the file had that is newer than the log, until both are compared."""
+        """What the file had that was newer than the log up to `_unrecorded_at`, until both are compared."""
+        self._unrecorded_at = 0
+        self._learnt_to: Callable[[], int] = lambda: 0
+        """The log position up to which this table has learnt what the log says."""
         self._unshared: set[str] = set()
         """Keys of `_offsets` whose queues no snapshot has; the others are copied before they change."""
         self._pulled: dict[str, dict[int, int]] = {}
@@ -83,6 +86,7 @@ class OffsetTable(RecordedSavedTable):
         self._offsets = saved.offset_table
         self._queue_count = sum(map(len, self._offsets.values()))
         self._unrecorded = {key: dict(self._offsets.get(key, {})) for key in saved.orbitmq_unrecorded}
+        self._unrecorded_at = saved.orbitmq_learnt_to
         if saved.data_version is not None:
             self.version = saved.data_version
 
@@ -90,9 +94,8 @@ class OffsetTable(RecordedSavedTable):
         """Cut every offset beyond the end of its queue to that end, and say so; those of unknown queues stay.
 
         Such an offset speaks of messages that a crash took, or that went with an earlier topic of that name: without the
-        cut the group would skip as many of those that come. What a file has that no record says counts where it is farther than the log.
+        cut the group would skip as many of those that come.
         """
-        self._take_up_unrecorded()
         cut: list[CutOffset] = []
         for key, queues in self._offsets.items():
             topic, group = _split(key)
@@ -116,12 +119,17 @@ class OffsetTable(RecordedSavedTable):
             )  # fmt: skip
         return cut
 
-    def _take_up_unrecorded(self) -> None:
+    def take_up_unrecorded(self, recorded_at: Callable[[str], int], learnt_to: Callable[[], int]) -> None:
+        """After the log has had its word at a start: what the file had of keys that no record named since counts where it is farther.
+        `recorded_at(key)`: where the last record of a key lies, -1 for none; `learnt_to()`: up to where the log has had
+        its word, then and later."""
+        self._learnt_to = learnt_to
         unrecorded, self._unrecorded = self._unrecorded, {}
         for key, queues in unrecorded.items():
-            for queue_id, offset in queues.items():
-                if offset > self._offsets.get(key, {}).get(queue_id, -1):
-                    self._store(key, queue_id, offset)
+            if recorded_at(key) < self._unrecorded_at:
+                for queue_id, offset in queues.items():
+                    if offset > self._offsets.get(key, {}).get(queue_id, -1):
+                        self._store(key, queue_id, offset)
 
     def expect_survivors(self, recovered_end: QueueEnd) -> None:
         """The next pull for each saved offset may come from a consumer that has read more than this log has: what a crash took, or what
@@ -145,7 +153,7 @@ class OffsetTable(RecordedSavedTable):
         """As of `SavedTable`. 0.02 us for each pair of topic and group; its queues are copied when one of them changes, 0.2 us."""
         version, offsets, unrecorded = self.version, self._offsets.copy(), self.changes.noted()
         self._unshared = set()
-        own = {"orbitmqUnrecorded": sorted(unrecorded)} if unrecorded else {}
+        own = {"orbitmqUnrecorded": sorted(unrecorded), "orbitmqLearntTo": self._learnt_to()} if unrecorded else {}
         return lambda: {**_document(version, offsets), **own}
 
     def document(self) -> Mapping[str, object]:
@@ -257,11 +265,6 @@ class OffsetTable(RecordedSavedTable):
     def groups_of(self, topic: str) -> list[str]:
         return sorted(group for name, group in map(_split, self._offsets) if name == topic)
 
-    def clone(self, source: str, target: str, topic: str) -> None:
-        """Give group `target` the offsets that `source` has on `topic`."""
-        for queue_id, offset in dict(self.queues(source, topic)).items():
-            self._store(f"{topic}@{target}", queue_id, offset)
-
     def drop_topic(self, topic: str) -> None:
         self._drop(lambda name, _group: name == topic)
 
@@ -325,6 +328,8 @@ class _OffsetsFile(msgspec.Struct, rename="camel"):
     offset_table: dict[str, dict[int, int]] = {}
     orbitmq_unrecorded: list[str] = []
     """Keys with commits that no record has: of the last second, or of a slave whose master was away."""
+    orbitmq_learnt_to: int = 0
+    """The log position up to which that was so."""
     data_version: DataVersion | None = None
 
 

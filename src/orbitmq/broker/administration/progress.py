@@ -226,7 +226,8 @@ class ProgressProcessor:
             if self._topics.get(name) is None:
                 raise topic_missing(name)
         for name in names:
-            self._offsets.clone(source, target, name)
+            for queue_id, offset in dict(self._offsets.queues(source, name)).items():
+                self._offsets.commit(target, name, queue_id, offset)
         return response(command, ResponseCode.SUCCESS)
 
 

@@ -56,6 +56,11 @@ class LastWords:
     def place(self, table: str, key: str) -> Place | None:
         return self._places.get((table, key))
 
+    def position(self, table: str, key: str) -> int:
+        """The log position of the last record that gives a key a value; -1 where none does."""
+        place = self.place(table, key)
+        return -1 if place is None else place.physical_offset
+
     def has(self, table: str) -> bool:
         """Whether any key of the table has a last word. Looks at all keys."""
         return any(name == table for name, _ in self._places)

@@ -100,9 +100,10 @@ class TableRecords:
     ) -> None:
         """`own_tables` are bound as soon as the log is read."""
         self._clock = clock
-        self.identity: Final = identity
+        self._identity: Final = identity
         self._own_tables = own_tables
         self._words = LastWords()
+        self.recorded_at: Final = self._words.position
         self._queues: ConsumeQueues | None = None
         self._log: CommitLog | None = None
         self._recovered: dict[str, _Recovered] = {}
@@ -155,8 +156,8 @@ class TableRecords:
         """As `write`."""
 
     def datasync(self) -> None:
-        if self.identity is not None and self._is_identified and (self._store is not None or self.log_id):
-            self.identity.save()  # a copy that has received nothing yet is going to be what its log says
+        if self._identity is not None and self._is_identified and (self._store is not None or self.log_id):
+            self._identity.save()  # a copy that has received nothing yet is going to be what its log says
         for table in self._own_tables:
             table.save()
 
@@ -184,13 +185,13 @@ class TableRecords:
 
     def finish_restore(self) -> None:
         self._is_running = True
-        for table in (*self._own_tables, *([] if self.identity is None else [self.identity])):
+        for table in (*self._own_tables, *([] if self._identity is None else [self._identity])):
             self.bind(table)
 
     @property
     def _is_identified(self) -> bool:
         """Whether the log says which store this is."""
-        return self.identity is not None and not self.identity.changes
+        return self._identity is not None and not self._identity.changes
 
     def _read(self, place: Place) -> None:
         """Take in a record that somebody else appended, or this program before it was started."""
@@ -220,7 +221,7 @@ class TableRecords:
                 if table is None:
                     self._recovered.setdefault(record.table, _Recovered()).take(record)
                 else:
-                    if not table.changes.is_on and table is not self.identity:
+                    if not table.changes.is_on and table is not self._identity:
                         self._begin(table)
                     table.changes.discard((*record.put, *record.deleted))
                     table.take(record.values(), record.data_version())
@@ -250,7 +251,7 @@ class TableRecords:
         found = self._recovered.pop(name, None)
         if found is None and not self._is_followed:
             return
-        table.changes.begin(_nobody if table is self.identity else partial(self._noted, table))
+        table.changes.begin(_nobody if table is self._identity else partial(self._noted, table))
         unrecorded: list[str] = []
         if found is None:
             unrecorded = list(table.recorded_keys())
@@ -276,7 +277,7 @@ class TableRecords:
     @property
     def log_id(self) -> str:
         """Which log this is, by what it says itself; empty while it does not."""
-        identity = self.identity
+        identity = self._identity
         return identity.text if identity is not None and self._words.has(identity.record_name) else ""
 
     def _begin(self, table: RecordedTable) -> None:
@@ -322,7 +323,7 @@ class TableRecords:
             self._store.deadlines.disarm(WAKEUP)
             self._store = None
         for table in self._tables.values():
-            if table is not self.identity:
+            if table is not self._identity:
                 self._take_from_log(table, table.changes.take(sys.maxsize))
         self._at_once.clear()
         self._gathered.clear()
@@ -354,8 +355,7 @@ class TableRecords:
             table.take(values, None)
 
     def copy_follows(self, is_followed: bool) -> None:
-        """Whether the tables are recorded: from now on, with everything that they hold, or not any more. Without a copy nobody would read
-        it. Unless this is said, they are where they were before."""
+        """Whether the tables are recorded from now on, with everything that they hold. Unless this is said, it is as the log says."""
         self._is_followed = is_followed
         for name, table in self._tables.items():
             if table.changes.is_on is is_followed:
@@ -494,8 +494,8 @@ class TableRecords:
     def _append(self, body: bytes, properties: bytes, name: str, put: list[str], deleted: list[str]) -> None:
         store = self._store
         assert store is not None, "attach() comes first"
-        if not self._is_identified and self.identity is not None and name != self.identity.record_name:
-            self._record({self.identity.record_name: None})  # the first record of a log says whose it is
+        if not self._is_identified and self._identity is not None and name != self._identity.record_name:
+            self._record({self._identity.record_name: None})  # the first record of a log says whose it is
         message = NewMessage(TABLES_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms())
         entry = store.append(message, accepted=True)
         self._own[entry.physical_offset] = name, put, deleted
@@ -592,9 +592,5 @@ def _nobody(at_once: bool) -> None:
 
 
 def _tell_status(on_done: OnRecorded, status: PutStatus) -> None:
-    on_done(_NotRecorded() if status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.UNKNOWN) else None)
-
-
-class _NotRecorded(OrbitError):
-    def __init__(self) -> None:
-        super().__init__("the change is not in the log, or another leader may cut it off")
+    failed = status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.UNKNOWN)
+    on_done(OrbitError("the change is not in the log, or another leader may cut it off") if failed else None)
