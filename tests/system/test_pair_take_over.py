@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,5 +137,24 @@ def test_a_master_that_refuses_without_copies_answers_changes_of_its_tables(tmp_
         assert promote(pair.start_slave(), although_master_lives=True, synchronous=True).code == ResponseCode.SUCCESS
         with pair.slave.client() as client:
             assert send(client, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE, "the rule goes with the role"
+    finally:
+        pair.end()
+
+
+def test_what_no_copy_has_stays_unseen_over_a_start_of_a_master_that_refuses(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, refuseWithoutCopies="true")
+    try:
+        until(lambda: pair.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", what="a slave that counts")
+        pair.master.create_topic("orders")
+        with pair.master.client() as client:
+            sent_until_copied(client, b"both")
+            pair.slave.send_signal(signal.SIGSTOP)
+            assert send(client, b"alone") == ResponseCode.SERVICE_NOT_AVAILABLE, "not known, when the slave is late"
+        pair.slave.kill()
+        pair.master.kill()
+        pair.start_master()
+        assert bodies(pair.master)[-1] == b"both"
+        pair.start_slave()
+        until(lambda: bodies(pair.master)[-1] == b"alone", what="the copy of it")
     finally:
         pair.end()

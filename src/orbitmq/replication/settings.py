@@ -95,6 +95,11 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             refuses=self.refuses,
         )
 
+    @property
+    def confirms_alone(self) -> bool:
+        """Whether what a start finds behind the confirmed offset may count without a word of a copy."""
+        return not (self.refuses and self.kind is BrokerKind.SYNC_MASTER)
+
     def as_kind(self, kind: BrokerKind) -> ReplicationSettings:
         """The same with another role."""
         return msgspec.structs.replace(self, kind=kind)

@@ -365,7 +365,7 @@ class _Assembly:
             **server,  # type: ignore[arg-type]
             roles=self._roles,
             broker=broker,
-            store=store,
+            store=msgspec.structs.replace(store, confirms_tail=replication.confirms_alone),
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]

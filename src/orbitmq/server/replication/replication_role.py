@@ -112,6 +112,8 @@ class ReplicationRole:
             self._tables.detach()
         elif self._settings.rule().needed:
             self._copy_follows()
+            if not self._settings.confirms_alone:
+                store.confirmation.hold_for_copies(store.confirm_offset)  # until there is a gate
 
     def _copy_follows(self) -> None:
         """From now on everything that a copy needs is in the log."""
