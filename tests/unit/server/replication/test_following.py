@@ -78,7 +78,7 @@ async def test_the_next_attempt_is_not_forgotten_when_nothing_else_happens(tmp_p
     """The alarm is set at the end of a turn, and a failed connection may be all that there is to do."""
     copy = LittleStore(tmp_path / "copy")
     turn = Turn(asyncio.get_running_loop())
-    following = Following(copy.store, LinkSettings(), copy.clock, turn, lambda: "", no_opening)
+    following = Following(copy.store, LinkSettings(), copy.clock, turn, lambda: "", no_opening, lambda: None)
     copy.advance(LinkSettings().reconnect_ms)
     following.link.tick(copy.clock.monotonic_ns())
     assert following.link.state is SlaveLinkState.CONNECTING
