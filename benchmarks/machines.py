@@ -82,7 +82,8 @@ class Machine:
         _run("ip", "link", "set", self._cable, "up")
 
     def close(self) -> None:
-        _run("ip", "link", "delete", self._cable)  # by itself it goes some time after the namespace
+        # By itself it goes some time after the namespace, perhaps already now.
+        subprocess.run(["ip", "link", "delete", self._cable], capture_output=True, check=False)
         self._holder.kill()
         self._holder.wait()
 
