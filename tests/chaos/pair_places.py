@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import os
 import shutil
 import signal
 import time
@@ -139,7 +140,9 @@ class Pair:
         environment = {}
         if self._recorded or self._bug:
             program = (recorded_file,)
+            root = str(Path(recorded_file).parents[2])  # the program imports what is beside it here
             environment = {
+                "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
                 "PAIR_BUG": self._bug or "",
                 "PAIR_RECORDED": f"{self._seed}:{place.boots}" if self._recorded else "",
             }
