@@ -282,7 +282,8 @@ class ReplicationRole:
             return
         members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
         self._registrar.ask_group(members.set_result)
-        others = [address for address in (await members or {}).values() if address != self._registrar.identity.address]
+        own = self._registrar.identity.address
+        others = [address for slave_id, address in (await members or {}).items() if slave_id and address != own]
         ends = await asyncio.gather(*(self._asking.log_end_of_slave(address) for address in others))
         end, address = max(zip(ends, others, strict=True), default=(0, ""))
         if end > own_end:
