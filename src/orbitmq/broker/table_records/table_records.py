@@ -319,15 +319,18 @@ class TableRecords:
         """Record nothing any more, and know of what was not recorded yet what the log says. Whoever waits for a record waits no longer.
         What changes here from now on is noted, and recorded when the store is attached again. Before it ever was, what stands in a file and
         not in the log does not count: whoever leads knows nothing of it."""
+        has_led = self._store is not None
         if self._store is not None:
             self._store.deadlines.disarm(WAKEUP)
             self._store = None
         for table in self._tables.values():
-            if table is not self._identity:
+            # What consumers committed while nobody led stands in the file alone, and says so.
+            if table is not self._identity and (has_led or not table.is_gathered):
                 self._take_from_log(table, table.changes.take(sys.maxsize))
         self._at_once.clear()
-        self._gathered.clear()
-        self._gather_due_ns = None
+        if has_led:
+            self._gathered.clear()
+            self._gather_due_ns = None
         self._tell(None)
 
     def take_back(self, to: int) -> None:
