@@ -318,7 +318,7 @@ class TableRecords:
     def detach(self) -> None:
         """Record nothing any more, and know of what was not recorded yet what the log says. Whoever waits for a record waits no longer.
         What changes here from now on is noted, and recorded when the store is attached again. Before it ever was, what stands in a file and
-        not in the log does not count: whoever leads knows nothing of it."""
+        not in the log does not count, but for gathered tables: whoever leads knows nothing of it."""
         has_led = self._store is not None
         if self._store is not None:
             self._store.deadlines.disarm(WAKEUP)
