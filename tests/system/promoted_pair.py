@@ -1,0 +1,90 @@
+"""A name server, a master and a slave of one name in processes of their own, for programs that work while the slave becomes the master.
+
+Rules of this file
+1. Programs ask the name server, which fails never.
+2. `promote` begins when the master's process is gone, and ends when the slave says that it is the master.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from server_process import ClosedByServer, RawClient, ServedProcess, free_ports, until
+
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+
+SMALL: Final = {"mappedFileSizeCommitLog": 16 * 1024 * 1024, "maxIndexNum": 200_000, "maxHashSlotNum": 50_000}
+LIMIT_S: Final = 60.0
+
+
+class PromotedPair:
+    """`master` is whoever is it now. role: of the first master; a synchronous one becomes synchronous at the slave as well."""
+
+    def __init__(self, directory: Path, role: str) -> None:
+        self._directory = directory
+        self._role = role
+        self._processes: list[ServedProcess] = []
+        self._ha_port = free_ports()[0]
+        self.names = self._kept(ServedProcess(directory / "names", command="nameserver"))
+        self.master = self._broker("first", brokerRole=role, brokerId=0, haListenPort=self._ha_port)
+        self._slave_ha_port = free_ports()[0]
+        self.start_slave()
+        until(lambda: self.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", LIMIT_S, "a slave that counts")
+
+    def _kept(self, process: ServedProcess) -> ServedProcess:
+        self._processes.append(process)
+        return process
+
+    def _broker(self, name: str, **role: object) -> ServedProcess:
+        settings = {**SMALL, "brokerName": "pair", "namesrvAddr": self.name_server, **role}
+        return self._kept(ServedProcess(self._directory / name, command="broker", settings=settings))
+
+    def start_slave(self) -> None:
+        self.slave = self._broker(
+            "second",
+            brokerRole="SLAVE",
+            brokerId=1,
+            haListenPort=self._slave_ha_port,
+            haMasterAddress=f"127.0.0.1:{self._ha_port}",
+        )
+
+    @property
+    def name_server(self) -> str:
+        return f"127.0.0.1:{self.names.name_port}"
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """At both brokers when this returns."""
+        self.master.create_topic(topic, queues)
+        until(lambda: self.slave.topic(topic) is not None, LIMIT_S, "the topic at the slave")
+
+    def promote(self) -> float:
+        """Make the slave of a master that is gone the master. Seconds until it said so."""
+        began = time.monotonic()
+        body = PromoteRequest().encode()
+        until(lambda: _code(self.slave, RequestCode.PROMOTE_SLAVE, body) == ResponseCode.SUCCESS, LIMIT_S, "promotion")
+        self.master = self.slave
+        return time.monotonic() - began
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+
+@contextlib.contextmanager
+def promoted_pair(directory: Path, role: str) -> Iterator[PromotedPair]:
+    pair = PromotedPair(directory, role)
+    try:
+        yield pair
+    finally:
+        pair.end()
+
+
+def _code(server: ServedProcess, code: RequestCode, body: bytes) -> int:
+    with contextlib.suppress(OSError, ClosedByServer), RawClient(server.port) as client:
+        return client.call(code, {}, body).code
+    return -1
