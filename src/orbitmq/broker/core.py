@@ -27,6 +27,7 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.survivors import Survivors
 from orbitmq.broker.table_records.changes import RecordedTable
 from orbitmq.broker.table_records.table_records import TableRecords
 from orbitmq.broker.table_saving import TABLES, SavedTable, TableFile, TableSaving
@@ -122,8 +123,9 @@ class BrokerCore:
             recorded_at = partial(self.records.recorded_at, self.offsets.record_name)
             self.offsets.take_up_unrecorded(recorded_at, lambda: self.store.confirm_offset)
         self.offsets.cut(self._queue_end)
+        self.survivors = Survivors(store, self.offsets, self.clients, clock)
         if store.queues.after_crash:
-            self.offsets.expect_survivors(self._recovered_end)
+            self.survivors.expect()
         self._orphans = self.offsets.topics_beyond(self._queue_end)
         """Topics with saved offsets on queues that exist no more; these are cut when the topic gets them again."""
         self.topics.on_put = self._topic_put
@@ -196,14 +198,6 @@ class BrokerCore:
             return queue.max_offset
         config = self.topics.get(topic)
         return None if config is None or queue_id >= max(config.read_queue_nums, config.write_queue_nums) else 0
-
-    def take_over(self) -> None:
-        """This broker leads a log that another one has led: its consumers may have read what that one had alone."""
-        self.offsets.expect_survivors(self._queue_end)
-
-    def _recovered_end(self, topic: str, queue_id: int) -> int | None:
-        queue = self.store.queues.get(topic, queue_id)
-        return self._queue_end(topic, queue_id) if queue is None else queue.recovered_end
 
     def _report_unlisted(self) -> None:
         """Say which topics have messages that nobody can read: their table was lost, or the directory came without it."""

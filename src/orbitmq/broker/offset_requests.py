@@ -52,6 +52,7 @@ class OffsetProcessor(Room):
         self._topics = core.topics
         self._groups = core.groups
         self._offsets = core.offsets
+        self._survivors = core.survivors
         self._store = core.store
         self._deadlines = core.deadlines
         self._worker = core.facilities.worker
@@ -109,6 +110,7 @@ class OffsetProcessor(Room):
         group, topic = command.text("consumerGroup"), command.text("topic")
         queue_id = command.int32("queueId")
         offset = self._offsets.query(group, topic, queue_id)
+        self._survivors.heard(group, topic, queue_id)
         if offset is None:
             if not command.boolean("setZeroIfNotFound", True):
                 raise Refusal(
@@ -144,6 +146,7 @@ class OffsetProcessor(Room):
             )
         if offset > self._store.max_offset(topic, queue_id):
             self._note_beyond_end(group, topic, queue_id, offset)
+        offset = self._survivors.committed(group, topic, queue_id, offset, peer)
         if self._offsets.commit(group, topic, queue_id, offset):
             return response(command, ResponseCode.SUCCESS, None, {})
         return response(

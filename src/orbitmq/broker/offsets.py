@@ -7,8 +7,8 @@ Rules of this file
 2. A pending reset wins over commits: until the next pull has taken it, commits for its queue are ignored.
 3. Nothing here expires by itself; offsets go with their topic or their group.
 4. Commits only mark the table dirty; it is saved every few seconds and at the end. The file is synced when the log may
-   not be: a start cuts what lies beyond the recovered queues, and a consumer that lives on with such an offset is taken back to their
-   end by its first pull. A crash therefore repeats messages, it never skips any.
+   not be: a start cuts what lies beyond the recovered queues, and a consumer that lives on with such an offset is taken back
+   (`survivors.py`). A crash therefore repeats messages, it never skips any.
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ class OffsetTable(RecordedSavedTable):
         """Keys of `_offsets` whose queues no snapshot has; the others are copied before they change."""
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
-        self._unseen: dict[str, dict[int, int]] = {}
-        """Queues that no pull of the group has come to since the crash before this start, with the end that was recovered."""
         self._queue_count = 0
         self.refused_count = 0
         self.when_dropped: Callable[[str, str, Iterable[int]], None] = _nobody
@@ -130,16 +128,6 @@ class OffsetTable(RecordedSavedTable):
                 for queue_id, offset in queues.items():
                     if offset > self._offsets.get(key, {}).get(queue_id, -1):
                         self._store(key, queue_id, offset)
-
-    def expect_survivors(self, recovered_end: QueueEnd) -> None:
-        """The next pull for each saved offset may come from a consumer that has read more than this log has: what a crash took, or what
-        the master before had alone. Whoever was expected before is so no longer."""
-        self._unseen.clear()
-        for key, queues in self._offsets.items():
-            topic, _ = _split(key)
-            ends = {queue_id: end for queue_id in queues if (end := recovered_end(topic, queue_id)) is not None}
-            if ends:
-                self._unseen[key] = ends
 
     def topics_beyond(self, queue_end: QueueEnd) -> set[str]:
         """Topics with an offset on a queue that nobody knows."""
@@ -221,7 +209,6 @@ class OffsetTable(RecordedSavedTable):
         key = f"{topic}@{group}"
         if self._store(key, queue_id, target):
             self._resets.setdefault(key, {})[queue_id] = target
-            self._unseen.get(key, {}).pop(queue_id, None)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of this queue, which is then done with."""
@@ -235,20 +222,6 @@ class OffsetTable(RecordedSavedTable):
         if not queues:
             del self._resets[key]
         return target
-
-    def take_back(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
-        """Where a group's first pull of a queue after a crash or take-over has to begin instead of at `offset`: that lies beyond what was
-        recovered: it was reached in messages that are gone, and those that have these numbers now were never read."""
-        if not self._unseen:
-            return None
-        key = f"{topic}@{group}"
-        queues = self._unseen.get(key)
-        if queues is None:
-            return None
-        end = queues.pop(queue_id, None)
-        if not queues:
-            del self._unseen[key]
-        return end if end is not None and offset > end else None
 
     # --- views and removal ------------------------------------------------------------------------------------------
 
@@ -296,7 +269,7 @@ class OffsetTable(RecordedSavedTable):
         return True
 
     def _drop(self, gone: _Test) -> None:
-        for table in (self._offsets, self._pulled, self._resets, self._unseen):
+        for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if gone(*_split(key))]:
                 queues = table.pop(key)
                 if table is self._offsets:

@@ -92,6 +92,7 @@ class PullProcessor(Room):
         self._topics = core.topics
         self._groups = core.groups
         self._offsets = core.offsets
+        self._survivors = core.survivors
         self._clients = core.clients
         self._subscriptions = core.subscriptions
         self._store = store
@@ -152,10 +153,11 @@ class PullProcessor(Room):
             if not self._settings.slave_read_enable:
                 return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
             sys_flag &= ~COMMIT_OFFSET
-        offsets = self._offsets
-        target = offsets.take_reset(pull.group, pull.topic, pull.queue_id)
-        if target is None:
-            target = offsets.take_back(pull.group, pull.topic, pull.queue_id, pull.offset)
+        target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id)
+        if target is not None:
+            self._survivors.heard(pull.group, pull.topic, pull.queue_id)
+        else:
+            target = self._survivors.pulled(pull.group, pull.topic, pull.queue_id, pull.offset, peer)
         if target is not None:
             return self._answer_reset(pull, target)
         if sys_flag & COMMIT_OFFSET:

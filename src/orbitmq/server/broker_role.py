@@ -169,7 +169,7 @@ class BrokerRole:
         )
         self.replication = self._made_replication()
         self.replication.became_master = self._serve_grpc
-        self.replication.took_over = self.broker.core.take_over
+        self.replication.took_over = self.broker.core.survivors.take_over
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)

@@ -54,7 +54,8 @@ class ConsumeQueues:
         self.removed_directory = directory.with_name(directory.name + ".removed")
         """Queues of deleted topics, until the worker has removed them."""
         self.after_crash = False
-        """This start followed a crash: the `recovered_end` of each queue says what was left of it."""
+        """Some may have read more than is here, before a crash or in the log of another: the `recovered_end` of each queue says how
+        much it had then."""
         self._names_unsynced = False
         self._sync_names = False
         self._ended: list[ConsumeQueue] = []

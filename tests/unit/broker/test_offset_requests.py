@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import msgspec
 import pytest
@@ -185,49 +184,6 @@ class TestBeyondTheRecoveredLog:
             used.broker.topics.put(TopicConfig(topic_name=topic, read_queue_nums=6, write_queue_nums=6), {})
             assert query(used, topic=topic, queueId=5) == 0
         assert used.broker.core._orphans == set()
-
-    def test_a_consumer_that_lives_on_is_taken_back_once(self, used, tmp_path):
-        """It had read up to 8; of that 3 are left, and 6 others came before its first pull: their numbers are 3 to 8."""
-
-        def pulled(offset, **more):
-            answer = used.pull("T", offset, **more)
-            return answer.code, answer.remark, answer.fields["nextBeginOffset"]
-
-        for _ in range(3):
-            used.sent_ok("T")
-        update(used, 1)
-        used.broker.offsets.commit("reset", "T", 0, 1)
-        used.broker.offsets.save()
-        shutil.copytree(used.root, tmp_path / "after", dirs_exist_ok=True)  # what a power failure leaves
-        used.close()
-        used.root = tmp_path / "after"
-        used.open()
-        for _ in range(6):
-            used.sent_ok("T")
-        update(used, 8)
-        taken_back = ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", "3"
-        assert pulled(8) == taken_back
-        assert pulled(8)[0] == ResponseCode.SUCCESS, "who insists, gets it"
-        assert pulled(8, group="new")[0] == ResponseCode.SUCCESS, "it has begun after the crash"
-        used.broker.offsets.reset("reset", "T", 0, 7)
-        assert pulled(1, group="reset")[1:] == ("OFFSET_RESET", "7")
-        assert pulled(7, group="reset")[0] == ResponseCode.SUCCESS, "somebody wanted it there"
-        used.reopen()
-        assert pulled(8)[0] == ResponseCode.SUCCESS, "an orderly stop takes nothing"
-
-    def test_a_take_over_expects_consumers_of_the_master_before_and_none_of_an_earlier_crash(self, used):
-        """The crash left 1 message; then this broker copied up to 6, of which a consumer knows, and one has read 8 at the old master."""
-        used.sent_ok("T")
-        for group in ("g", "behind"):
-            used.broker.offsets.commit(group, "T", 0, 1)
-        used.broker.offsets.expect_survivors(lambda topic, queue: 1)
-        for _ in range(5):
-            used.sent_ok("T")
-        used.broker.core.take_over()
-        for _ in range(3):
-            used.sent_ok("T")
-        assert used.pull("T", 8).fields["nextBeginOffset"] == "6"
-        assert used.pull("T", 6, group="behind").code == ResponseCode.SUCCESS
 
     def test_many_are_named_up_to_a_bound_and_counted(self, used, caplog, monkeypatch):
         monkeypatch.setattr(offsets, "CUT_OFFSETS_LOGGED_MAX", 3)
