@@ -270,8 +270,6 @@ class Account:
             if machine.log_bytes(begin, ours.log.end) != master.log_bytes(begin, ours.log.end):
                 raise Broken(f"the log of {machine.host} is not that of the master")
             known, also = next_offsets(ours.queues), next_offsets(theirs.queues)
-            if machine.lacks_beginning:
-                known = {queue: known.get(queue, 0) for queue in also}
             if known != also:
                 raise Broken(f"the next offsets of {machine.host} are {also}, and the master's {known}")
 

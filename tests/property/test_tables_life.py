@@ -51,6 +51,7 @@ class Life:
             (10, self.commit), (2, self.drop_offsets), (2, self.set_mode), (3, self.change_user), (4, self.pop_in_order),
             (12, self.send), (8, self.pass_second), (10, self.compare), (4, self.clean), (2, self.leader_stops),
             (2, self.leader_crashes), (1, self.copy_stops), (2, self.copy_crashes), (1, self.edit), (1, self.lose_files),
+            (1, self.seed),
         ]  # fmt: skip
 
     def run(self, count: int) -> None:
@@ -142,22 +143,12 @@ class Life:
         segments = self.leader.store.log.sequence.segments
         if len(segments) < 3:
             return
-        end, records = segments[0].end, self.leader.records
-        for _ in range(20):
-            needed = records.lowest_needed()
-            if needed is None or needed >= end:
-                break
-            records.take_below(end, 1_000)
-            self.leader.turn()
-        else:
-            raise Wrong(f"what lies below {end} is still needed")
-        self.pair.replicate()
-        for broker in (self.leader, self.copy):
-            saved: list[bool] = []
-            broker.store.save_durably(saved.append)
-            while not saved:
-                broker.advance(1)
-            broker.store.remove_paths(broker.store.drop_first_segments(1))
+        self.leader.remove_files(before=self.pair.replicate)
+        self.copy.remove_files()
+
+    def seed(self) -> None:
+        """The copy begins anew, with nothing."""
+        self.copy = self.pair.seed_copy()
 
     def leader_stops(self) -> None:
         self.leader.reopen()

@@ -178,7 +178,10 @@ class TimerBroker:
         self.rewriting = Rewriting(clock, self.derived.owners())
         self.housekeeping: Housekeeping | None = None
         if shape.cleans:
-            self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
+            say_below = (lambda position: True) if tables is None else tables.say_below
+            self.housekeeping = Housekeeping(
+                self.store, root, files, clock, rewriter=self.rewriting, say_below=say_below
+            )
         with mock.patch("orbitmq.broker.admission.UniqueIds", CountedIds):
             self.broker = self._broker(root)
         self.appenders = Appenders(self.store, clock, [*self.broker.rooms.appenders, self.rewriting])

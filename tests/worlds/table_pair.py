@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.table_records.changes import RecordedTable
+from orbitmq.broker.table_records.changes import OutlivingTable, RecordedTable
 from orbitmq.broker.table_records.identity import StoreIdentity
 from orbitmq.broker.table_records.level_lists import RecordedLevelLists
 from orbitmq.broker.table_records.table_records import TableRecords
@@ -41,6 +42,10 @@ SETTINGS = StoreSettings(
     max_hash_slot_num=100,
     max_index_num=400,
 )
+
+
+ROUNDS_MAX = 20
+"""Turns within which everything is recorded that is needed of a file."""
 
 
 class TableBroker:
@@ -133,6 +138,31 @@ class TableBroker:
         self.kill()
         self.open()
 
+    def remove_files(self, count: int = 1, before: Callable[[], object] = lambda: None) -> None:
+        """Retention: the oldest files of the log go, as soon as nothing in them is needed. `before()` is called at the last moment."""
+        store, records = self.store, self.records
+        end = store.log.sequence.segments[count - 1].end
+        for _ in range(ROUNDS_MAX):
+            needed = records.lowest_needed()
+            if not self.leads or ((needed is None or needed >= end) and records.say_below(end)):
+                break
+            records.take_below(end, 1_000)
+            self.turn()
+        else:
+            raise AssertionError(f"what lies below {end} is still needed")
+        before()
+        saved: list[bool] = []
+        store.save_durably(saved.append)
+        while not saved:
+            self.advance(1)
+        store.remove_paths(store.drop_first_segments(count))
+
+    def lead(self) -> None:
+        """It becomes the leader."""
+        self.leads = True
+        self.records.attach(self.store)
+        self.turn()
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def call(self, code: RequestCode, fields: dict[str, Any] | None = None, body: bytes = b"") -> Command:
@@ -167,6 +197,7 @@ def tables_of(records: TableRecords, access: SavedAccess | None = None) -> dict[
     return {
         name: {key: _value(table, key, access) for key in table.recorded_keys()}
         for name, table in sorted(records._tables.items())
+        if not isinstance(table, OutlivingTable)  # that is compared by what it tells
     }
 
 
@@ -180,9 +211,11 @@ def _value(table: RecordedTable, key: str, access: SavedAccess | None) -> Any:
 
 class TablePair:
     def __init__(self, root: Path, settings: StoreSettings = SETTINGS) -> None:
+        self.root, self.settings = root, settings
         self.clock = ManualClock(NOW_MS)
         self.leader = TableBroker(root / "leader", self.clock, leads=True, settings=settings)
         self.copy = TableBroker(root / "copy", self.clock, leads=False, settings=settings)
+        self.made = 1
 
     def replicate(self, *, until: int | None = None) -> None:
         """Give the copy what the leader has confirmed and it lacks, to its own turn."""
@@ -196,6 +229,14 @@ class TablePair:
             assert data is not None
             append_raw(copy, ours, bytes(data))
         self.copy.turn()
+
+    def seed_copy(self) -> TableBroker:
+        """The copy begins anew, with nothing, and gets what the log of the leader still has."""
+        self.copy.close()
+        self.made += 1
+        self.copy = TableBroker(self.root / f"copy{self.made}", self.clock, leads=False, settings=self.settings)
+        self.replicate()
+        return self.copy
 
     def close(self) -> None:
         self.leader.close()

@@ -120,7 +120,7 @@ class BrokerCore:
             self.bind(facilities.access)
         self._report_unlisted()
         if self.records is not None:
-            recorded_at = partial(self.records.recorded_at, self.offsets.record_name)
+            recorded_at = partial(self.records.reading.recorded_at, self.offsets.record_name)
             self.offsets.take_up_unrecorded(recorded_at, lambda: self.store.confirm_offset)
         self.offsets.cut(self._queue_end)
         self.survivors = Survivors(store, self.offsets, self.clients, clock)

@@ -29,6 +29,7 @@ from orbitmq.broker.send_back import SendBackRequests, SendBacks
 from orbitmq.broker.send_requests import SendRequests
 from orbitmq.broker.sends import Sends
 from orbitmq.broker.table_records.finished_epochs import RecordedFinishedEpochs
+from orbitmq.broker.table_records.sent_keys import RecordedSentKeys, RecordedTopicEnds
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
@@ -68,6 +69,9 @@ class BrokerRooms:
         ]
         if derived.idempotence is not None:
             core.bind(RecordedFinishedEpochs(derived.idempotence, core.clock))
+            if core.records is not None:
+                core.bind(RecordedSentKeys(derived.idempotence, core.store, core.records.reading))
+                core.bind(RecordedTopicEnds(derived.idempotence, core.records.reading))
             self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
         if self.timers is not None:
             self.all.append(self.timers)

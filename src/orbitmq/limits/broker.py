@@ -158,6 +158,9 @@ TABLE_MOVING_PAUSE_NS: Final = 20_000_000
 TABLE_RECORDS_READ_MAX: Final = 2_048
 """Records of tables that a start reads behind the oldest that counts, 25 us each; beyond it that one's entries are recorded anew."""
 
+TABLE_MOVED_BYTES_MAX: Final = 524_288
+"""Bytes of table entries that are recorded anew in one loop turn, where entries are large: four records, 1 ms."""
+
 TABLE_KEYS_REWRITTEN_MAX: Final = 64
 """Entries that are recorded anew at a time, because a start would read too many records."""
 

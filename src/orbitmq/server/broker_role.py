@@ -134,16 +134,9 @@ class BrokerRole:
         """Everything that stands on the open store."""
         process = self._process
         settings, files, clock = process.settings, self._reserve.files, process.clock
-        own, root = settings.broker, settings.data
+        own = settings.broker
         self.rewriting = Rewriting(clock, self.derived.owners())
-        self.housekeeping = Housekeeping(
-            self.store,
-            root,
-            files,
-            clock,
-            pins=[lambda: self.broker.rooms.pops.lowest_needed()],
-            rewriter=self.rewriting,
-        )
+        self.housekeeping = self._made_housekeeping(files)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
             settings,
@@ -190,6 +183,18 @@ class BrokerRole:
         self.grpc = MessagingPort(process, self.broker)
         process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
         self._listening = False
+
+    def _made_housekeeping(self, files: Files) -> Housekeeping:
+        assert self.derived.tables is not None
+        return Housekeeping(
+            self.store,
+            self._process.settings.data,
+            files,
+            self._process.clock,
+            pins=[lambda: self.broker.rooms.pops.lowest_needed()],
+            rewriter=self.rewriting,
+            say_below=self.derived.tables.say_below,
+        )
 
     def _made_replication(self) -> ReplicationRole:
         led = LedByRocketMQ(self._reserve.files, self._process.settings.data)

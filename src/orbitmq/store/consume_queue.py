@@ -68,6 +68,7 @@ class ConsumeQueue:
         "_min_physical",
         "_sequence",
         "_tail",
+        "begins_empty",
         "forgotten",
         "max_offset",
         "max_physical",
@@ -110,6 +111,8 @@ class ConsumeQueue:
         self.may_skip = False
         """During recovery, whether the next unit may stand behind a gap: what was there is gone from the log."""
         """End of the last record that has a unit here."""
+        self.begins_empty = False
+        """It has no file: its messages were gone from the log when this store was made, and where it goes on was said by the log."""
         self.forgotten = False
         """Its topic was deleted; the files have moved."""
         self.recovered_end: int | None = None
@@ -297,6 +300,7 @@ class ConsumeQueue:
         self.may_skip = False
         if queue_offset == self.min_offset:
             self._min_physical = physical_offset
+            self.begins_empty = False
         self._tail += UNIT.pack(physical_offset, size, tags_code)
         self.max_offset = queue_offset + 1
         if self.next_offset <= queue_offset:
@@ -318,18 +322,37 @@ class ConsumeQueue:
         self._min_physical = -1
         while self._sequence.segments:  # without a unit: left by a crash
             self._sequence.drop_last()
-        segment = self._sequence.grow(queue_offset * UNIT_BYTES)
-        count = queue_offset - segment.base // UNIT_BYTES
-        segment.file.pwrite(UNIT.pack(0, FILLER_SIZE, 0) * count, 0)
-        segment.dirty = True
+        self._grow_filled(queue_offset * UNIT_BYTES)
         self.min_offset = self.max_offset = self.next_offset = queue_offset
+
+    def _grow_filled(self, position: int) -> Segment:
+        """The next file; the first one is filled up to that position."""
+        is_first = not self._sequence.segments
+        segment = self._sequence.grow(position)
+        if is_first and position > segment.base:
+            segment.file.pwrite(UNIT.pack(0, FILLER_SIZE, 0) * ((position - segment.base) // UNIT_BYTES), 0)
+            segment.dirty = True
+        return segment
+
+    def begin_empty_at(self, queue_offset: int) -> bool:
+        """Go on with that number although none before it is here; writes nothing. False where the queue has units already."""
+        if self.max_offset or self._sequence.segments or not queue_offset:
+            return False
+        self.min_offset = self.max_offset = queue_offset
+        self.next_offset = max(self.next_offset, queue_offset)
+        if self.recovered_end is not None:
+            self.recovered_end = queue_offset
+        self.begins_empty = True
+        return True
 
     def write_tail(self) -> None:
         """Write the units that wait in memory. Raises OSError; what was not written stays in memory."""
         tail = self._tail
         while tail:
             position = self.max_offset * UNIT_BYTES - len(tail)
-            segment = self._sequence.find(position) or self._sequence.grow(position)
+            segment = self._sequence.find(position)
+            if segment is None:
+                segment = self._grow_filled(position)
             size = min(len(tail), segment.end - position)
             segment.file.pwrite(tail[:size], position - segment.base)
             segment.dirty = True

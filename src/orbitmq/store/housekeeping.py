@@ -75,14 +75,17 @@ class Housekeeping:
         clock: Clock,
         pins: Sequence[Pin] = (),
         rewriter: Rewriter | None = None,
+        say_below: Callable[[int], bool] = lambda position: True,
     ) -> None:
-        """`pins` answer for what must stay where it is, `rewriter` for what may be moved out of the way."""
+        """`pins` answer for what must stay where it is, `rewriter` for what may be moved out of the way. `say_below(position)`: whether the
+        log says again by now what records below that position alone say; it is asked until it does before they go."""
         self._store = store
         self._root = root
         self._files = files
         self._clock = clock
         self._pins = list(pins)
         self._rewriter = rewriter
+        self._say_below = say_below
         self._busy = False
         """A look or a removal is on its way."""
         self._manual = False
@@ -184,6 +187,9 @@ class Housekeeping:
 
     def _remove(self, files: Sequence[RetainedFile]) -> None:
         """Remove the oldest files once what replaced their records is durable, and a saved state that knows it."""
+        if not self._say_below(files[-1].end):
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
+            return
         self._busy = True
         replaced_below = self._store.log.written_end
 

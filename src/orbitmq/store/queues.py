@@ -60,6 +60,8 @@ class ConsumeQueues:
         self._sync_names = False
         self._ended: list[ConsumeQueue] = []
         """Queues that went because the log says so; perhaps a worker is syncing them."""
+        self._empty: list[ConsumeQueue] = []
+        """Queues that begin empty, and perhaps some that did."""
         self.searched_count = 0
         """Queues that `load` had to look at."""
 
@@ -139,7 +141,9 @@ class ConsumeQueues:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
 
-    def for_append(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def for_append(self, topic: str, queue_id: int, begin: int = 0) -> ConsumeQueue:
+        """The queue, made where there is none. `begin`: the log says that its next message has that number, where no message of it is left;
+        that is to be said again after every start, until the queue has one."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             place = f"{self._directory}/{topic}/{queue_id}"
@@ -147,6 +151,9 @@ class ConsumeQueues:
             self._queues[topic, queue_id] = queue
             if self.after_crash:
                 queue.recovered_end = 0
+        if begin and queue.begin_empty_at(begin):
+            self._empty.append(queue)
+            self._unit_count += begin
         return queue
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -194,7 +201,9 @@ class ConsumeQueues:
             return
         topic = decode_properties(entry.properties).get(Property.ENDED_TOPIC, "")
         at = entry.physical_offset
-        if any(name == topic and 0 < queue.max_physical <= at for (name, _), queue in self._queues.items()):
+        if any(
+            name == topic and queue.max_offset and queue.max_physical <= at for (name, _), queue in self._queues.items()
+        ):
             self._ended += self.forget_topic(topic, at)
 
     def write(self) -> None:
@@ -266,7 +275,8 @@ class ConsumeQueues:
 
     def state(self) -> object:
         """Enough to notice that files were removed."""
-        return {"units": self._unit_count}
+        self._empty = [queue for queue in self._empty if queue.begins_empty and not queue.forgotten]
+        return {"units": self._unit_count - sum(queue.max_offset for queue in self._empty)}
 
     # --- removal ----------------------------------------------------------------------------------------------------
 

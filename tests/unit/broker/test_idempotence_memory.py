@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.idempotence.ended_topics import EndedTopics
+from orbitmq.broker.idempotence.epoch_keys import KEY_BYTES, TABLE_KEYS
 from orbitmq.broker.idempotence.finished import Finished
 from orbitmq.broker.idempotence.identity import SendIdentity
-from orbitmq.broker.idempotence.memory import (
-    KEY_BYTES,
-    SCOPE_BYTES,
-    TABLE_KEYS,
-    KeyBounds,
-    KeyMemory,
-    SentPlace,
-    pack,
-    unpack,
-)
+from orbitmq.broker.idempotence.memory import SCOPE_BYTES, KeyBounds, KeyMemory, SentPlace, pack, unpack
 from orbitmq.broker.idempotence.packed_keys import PACKED_KEY_BYTES
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.codes import ResponseCode

@@ -6,8 +6,9 @@ from unittest import mock
 
 import pytest
 
+from orbitmq.broker.idempotence.epoch_keys import KEY_BYTES
 from orbitmq.broker.idempotence.identity import SendIdentity
-from orbitmq.broker.idempotence.memory import KEY_BYTES, SCOPE_BYTES, KeyBounds, KeyMemory, pack
+from orbitmq.broker.idempotence.memory import SCOPE_BYTES, KeyBounds, KeyMemory, pack
 from orbitmq.broker.idempotence.owners import Owners
 from orbitmq.broker.idempotence.scope_names import ScopeNames
 from orbitmq.broker.refusal import Refusal

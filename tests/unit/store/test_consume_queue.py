@@ -266,3 +266,26 @@ def test_what_a_crash_left_behind_the_end_is_cut_though_nothing_was_added(tmp_pa
     last.load(1 << 40)
     assert last.max_offset == 3
     last.close()
+
+
+def test_a_queue_that_begins_empty_makes_its_file_with_its_first_message(tmp_path: Path) -> None:
+    """RocketMQ wants the file filled up to the first unit."""
+    found = queue(tmp_path / "q")
+    assert found.begin_empty_at(2 * PER_FILE + 5)
+    assert (found.min_offset, found.max_offset, found.next_offset) == (85, 85, 85)
+    assert found.begins_empty
+    assert not (tmp_path / "q").exists()
+    assert found.put(85, 1_000, 100, 7)
+    assert not found.begins_empty
+    found.write_tail()
+    again = queue(tmp_path / "q", load=10_000)
+    assert (again.max_offset, again.unit(85)) == (86, (1_000, 100, 7))
+    again.correct_min_offset(1_000)
+    assert again.min_offset == 85
+    assert UNIT.unpack_from((tmp_path / "q" / f"{80 * 20:020d}").read_bytes(), 80) == (0, FILLER_SIZE, 0)
+
+
+def test_a_queue_with_units_does_not_begin_empty(tmp_path: Path) -> None:
+    found = filled(tmp_path, 3)
+    assert not found.begin_empty_at(50)
+    assert found.next_offset == 3

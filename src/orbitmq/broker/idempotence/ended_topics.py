@@ -33,6 +33,10 @@ class EndedTopics:
         get = self._positions.get
         return max(get(topic, 0), get(EVERY_TOPIC, 0))
 
+    def of(self, topic: str) -> int | None:
+        """What was said of this name alone."""
+        return self._positions.get(topic)
+
     def items(self) -> list[tuple[str, int]]:
         return list(self._positions.items())
 

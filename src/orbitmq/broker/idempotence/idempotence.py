@@ -14,12 +14,13 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from orbitmq.broker.idempotence.epoch_keys import EpochKeys
 from orbitmq.broker.idempotence.finished import Finished
-from orbitmq.broker.idempotence.identity import IDENTITY_MARK, SendIdentity, identity_in_log
+from orbitmq.broker.idempotence.identity import IDENTITY_MARK, SendIdentity, identity_in_log, is_lasting
 from orbitmq.broker.idempotence.journal import (
     JOURNAL_FILE,
     MAGIC,
@@ -36,7 +37,7 @@ from orbitmq.broker.idempotence.journal import (
     encode_position,
     entry_of,
 )
-from orbitmq.broker.idempotence.memory import EpochKeys, KeyBounds, KeyMemory, SentPlace, pack, unpack
+from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, SentPlace, pack, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
@@ -91,6 +92,8 @@ class Idempotence:
         self._witness = (-1, 0)
         self._noted = 0
         """The position of the journal's last position block."""
+        self.restored_below = 0
+        """What the log says below this position was taken in by the process before, and stands in the journal."""
         self._sent: dict[int, tuple[EpochKeys, int, Dispatched]] = {}
         """Log position -> its keys, its entry and itself: of records that have a place and have not come back through `apply`."""
         self._unsaved: dict[EpochKeys, list[int]] = {}
@@ -189,6 +192,26 @@ class Idempotence:
         if len(self._unsaved_ends) < ONCE_FINISHED_MAX:
             self._unsaved_ends.append(encode_finished(scope, finished, now_ms))
         return True
+
+    def keep_earlier(self, scope: str, epoch: int, entries: bytes, used_ms: int) -> None:
+        """Sends of which the log says again that they came first, in entries of the journal: their own records are gone from it."""
+        places = KeysBlock(scope, epoch, used_ms, entries).places()
+        keys, new = self.memory.keep_earlier(scope, epoch, places, used_ms, self._steady_ms())
+        if keys is not None and new:
+            self._unsaved.setdefault(keys, []).extend(entry_of(digest, place) for digest, place in new)
+
+    def places_in_journal(self, begin: int, end: int) -> Callable[[], list[KeysBlock]]:
+        """What finds the keys of lasting scopes whose first send lies between two log positions, both below what was confirmed: on any
+        thread, it may wait for the disk. Raises OSError."""
+        self.write()
+        journal, live = self._journal, {one for one in self.memory.live_epochs() if is_lasting(one[0])}
+
+        def find() -> list[KeysBlock]:
+            if not live or not journal.exists:
+                return []
+            return journal.keys_between(begin, end, live)
+
+        return find
 
     def end_topic(self, topic: str, log_end: int) -> None:
         """The topic is being deleted, and the log is that long: what was sent to it is forgotten.
@@ -327,7 +350,7 @@ class Idempotence:
                 "the log between %d and %d is gone: idempotent sends stored there are forgotten",
                 self._position, log.start,
             )  # fmt: skip
-        self._noted = self._position
+        self._noted = self.restored_below = self._position
         return needed
 
     def _start_without(self, log: CommitLog, state: object, position: int | None) -> int:

@@ -161,3 +161,8 @@ def identity_in_log(entry: Dispatched) -> tuple[SendIdentity, int] | None:
 
 def _illegal(remark: str) -> Refusal:
     return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def is_lasting(scope: str) -> bool:
+    """Whether sends in this scope may be repeated after more than a minute."""
+    return not scope.startswith(TRANSIENT_PREFIX)

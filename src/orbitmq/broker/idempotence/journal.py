@@ -48,6 +48,7 @@ JOURNAL_FILE: Final = "orbitmq.once"
 MAGIC: Final = b"ORBONCE1"
 KEYS, POSITION, SYNCED_POSITION, FINISHED, ENDED_TOPIC = 1, 2, 3, 4, 5
 ENTRY_BYTES: Final = 36
+_DIGEST_BYTES: Final = 16
 
 _KEYS_HEAD = Struct(">qqI")
 _POSITION = Struct(">qqq")
@@ -193,3 +194,28 @@ class KeyJournal(BlockFile):
                 kept = isinstance(block, FinishedBlock) and (block.scope, block.finished.epoch) in ends
             if kept:
                 yield data
+
+    def keys_between(self, begin: int, end: int, live: Container[tuple[str, int]]) -> list[KeysBlock]:
+        """Of the scopes and epochs that are `live` the entries whose records lie between two log positions, block by block. On any thread,
+        also while another one appends or makes the file shorter. Raises OSError."""
+        file = self._files.open(self.path, writable=False)
+        try:
+            content = memoryview(file.map_read())
+        finally:
+            file.close()
+        found: list[KeysBlock] = []
+        for block, _ in decode_blocks(content):
+            if isinstance(block, KeysBlock) and (block.scope, block.epoch) in live:
+                entries = b"".join(
+                    entry
+                    for at in range(0, len(block.entries), ENTRY_BYTES)
+                    if begin <= _position_of(entry := block.entries[at : at + ENTRY_BYTES]) < end
+                )
+                if entries:
+                    found.append(block._replace(entries=entries))
+        return found
+
+
+def _position_of(entry: bytes) -> int:
+    """The log position of the send's record."""
+    return int.from_bytes(entry[_DIGEST_BYTES : _DIGEST_BYTES + 8])

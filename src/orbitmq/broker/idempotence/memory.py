@@ -11,8 +11,7 @@ Rules of this file
    set for it; nothing else forgets a key but a later epoch, or the word of its sender that the epoch is finished. When there is
    no room, the send is refused.
 5. The keys of a deleted topic end with it: what lies below the log position of the deletion is no first send.
-6. Keys lie in tables and pages of a bounded size, so that neither the growth of an epoch nor its end holds the loop. What an epoch may
-   hold is bounded by what its owner may take of the memory.
+6. What an epoch may hold is bounded by what its owner may take of the memory.
 7. What is finished keeps no keys, and takes no room from anybody.
 8. What a send replaces whose record has not come back from the log, an epoch or an older place, comes back when that record is cut off;
    until `confirm` it is kept aside.
@@ -27,10 +26,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.broker.idempotence.ended_topics import EndedTopics
+from orbitmq.broker.idempotence.epoch_keys import KEY_BYTES, EpochKeys, Scope
 from orbitmq.broker.idempotence.finished import Finished, FinishedEpochs, batch_of
 from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, SendIdentity
-from orbitmq.broker.idempotence.owners import TIMES_FREE, Owners, ScopeOwner, crowd_of
-from orbitmq.broker.idempotence.packed_keys import PACKED_KEY_BYTES, PAGE_KEYS, PackedKeys, Page
+from orbitmq.broker.idempotence.owners import TIMES_FREE, Owners, crowd_of
+from orbitmq.broker.idempotence.packed_keys import PAGE_KEYS, Page
 from orbitmq.broker.idempotence.scope_names import ScopeNames
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.broker import (
@@ -44,14 +44,8 @@ from orbitmq.limits.broker import (
 from orbitmq.limits.clock import CLOCK_JUMP_MS
 from orbitmq.protocol.remoting.commands import ResponseCode
 
-KEY_BYTES: Final = 160
-"""Memory of one key: two numbers of 48 bytes and a place in a table. Measured: 125, and up to 150 when a table just grew."""
-
 SCOPE_BYTES: Final = 1_536
 """Memory of one scope without its keys: its name, its two epochs and a small table each. Measured: 985 and the name."""
-
-TABLE_KEYS: Final = 16_384
-"""Keys of an epoch in a table, which grows and goes in less than a millisecond; what comes behind is packed."""
 
 
 class KeyBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,91 +74,6 @@ def pack(physical_offset: int, queue_offset: int, queue_id: int) -> int:
 
 def unpack(place: int) -> SentPlace:
     return SentPlace(place >> 96, place >> 32 & 0xFFFFFFFFFFFFFFFF, place & 0xFFFFFFFF)
-
-
-class EpochKeys:
-    """The keys of one epoch of the scope of that name: the first ones in a table, the others packed."""
-
-    __slots__ = ("epoch", "first_position", "owner", "packed", "scope", "table")
-
-    def __init__(self, scope: str, epoch: int, owner: ScopeOwner) -> None:
-        self.scope = scope
-        self.epoch = epoch
-        self.owner = owner
-        self.table: dict[int, int] = {}
-        self.packed: PackedKeys | None = None
-        self.first_position = -1
-        """Log position of the first key; no other one is lower. -1 before it."""
-
-    @property
-    def count(self) -> int:
-        return len(self.table) + (0 if self.packed is None else self.packed.count)
-
-    @property
-    def used_bytes(self) -> int:
-        return len(self.table) * KEY_BYTES + (0 if self.packed is None else self.packed.count * PACKED_KEY_BYTES)
-
-    @property
-    def next_bytes(self) -> int:
-        """Memory of one key more."""
-        return KEY_BYTES if len(self.table) < TABLE_KEYS else PACKED_KEY_BYTES
-
-    def get(self, digest: int) -> int | None:
-        found = self.table.get(digest)
-        if found is None and self.packed is not None:
-            return self.packed.get(digest)
-        return found
-
-    def put(self, digest: int, place: int) -> int:
-        """How many bytes of memory it takes: none for a key that was here."""
-        table = self.table
-        size = len(table)
-        if size >= TABLE_KEYS and digest not in table:
-            packed = self.packed
-            if packed is None:
-                packed = self.packed = PackedKeys()
-            return PACKED_KEY_BYTES if packed.put(digest, place) else 0
-        table[digest] = place
-        if len(table) == size:
-            return 0
-        if self.first_position < 0:
-            self.first_position = place >> 96
-        return KEY_BYTES
-
-    def remove(self, digest: int, place: int) -> int:
-        """How many bytes of memory it gives back: none for a key that is not here with that place."""
-        if self.table.get(digest) == place:
-            del self.table[digest]
-            return KEY_BYTES
-        return PACKED_KEY_BYTES if self.packed is not None and self.packed.remove(digest, place) else 0
-
-    def items(self) -> Iterator[tuple[int, int]]:
-        """Digest and packed place of every key."""
-        yield from self.table.items()
-        if self.packed is not None:
-            yield from self.packed.items()
-
-
-class Scope:
-    __slots__ = ("current", "name", "owner", "previous", "used_ms")
-
-    def __init__(self, name: str, epoch: int, used_ms: int, owner: ScopeOwner) -> None:
-        self.name = name
-        self.owner = owner
-        self.current = EpochKeys(name, epoch, owner)
-        self.previous: EpochKeys | None = None
-        self.used_ms = used_ms
-        """Steady time for a transient scope, wall time for a lasting one."""
-
-    def keys_of(self, epoch: int) -> EpochKeys | None:
-        if epoch == self.current.epoch:
-            return self.current
-        previous = self.previous
-        return previous if previous is not None and epoch == previous.epoch else None
-
-    @property
-    def key_count(self) -> int:
-        return self.current.count + (self.previous.count if self.previous is not None else 0)
 
 
 class ScopeState(NamedTuple):
@@ -330,11 +239,44 @@ class KeyMemory:
 
     def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:
         """`keep` for many sends of one epoch, given as digest and place. Cost: about 1 us each."""
-        keys = self._enter(name, epoch, wall_ms, steady_ms)
+        keys = self._enter(name, epoch, wall_ms, steady_ms) or self._epoch_before(name, epoch)
         if keys is None:
             return
         for digest, place in places:
-            self._put(keys, digest, place)
+            self._put_earlier(keys, digest, place)
+
+    def keep_earlier(
+        self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int
+    ) -> tuple[EpochKeys | None, list[tuple[int, int]]]:
+        """Remember sends, as digest and place, of which somebody tells after what came later: what is known stays, and the epoch may be
+        the one before the current that nobody knew here. Answers the keys they were put among and those that were new; None where the
+        epoch is over. Cost: about 1 us each."""
+        scope = self._table(name).get(name)
+        if scope is None or epoch > scope.current.epoch:
+            keys = self._enter(name, epoch, wall_ms, steady_ms)
+        else:
+            keys = scope.keys_of(epoch) or self._epoch_before(name, epoch)
+        if keys is None:
+            return None, []
+        new = [(digest, place) for digest, place in places if keys.get(digest) is None]
+        for digest, place in new:
+            self._put_earlier(keys, digest, place)
+        return keys, new
+
+    def _epoch_before(self, name: str, epoch: int) -> EpochKeys | None:
+        """Keys of an epoch before the current one, of which nobody knew here that it is the one before. None where it is not."""
+        scope = self._table(name).get(name)
+        if scope is None or epoch >= scope.current.epoch or (scope.previous and epoch <= scope.previous.epoch):
+            return None
+        self._count(scope.previous, -1)
+        self._give(scope.previous)
+        scope.previous = EpochKeys(name, epoch, scope.owner)
+        return scope.previous
+
+    def _put_earlier(self, keys: EpochKeys, digest: int, place: int) -> None:
+        """`_put`, in any order."""
+        self._put(keys, digest, place)
+        keys.first_position = min(keys.first_position, place >> 96)
 
     def _put(self, keys: EpochKeys, digest: int, place: int) -> None:
         taken = keys.put(digest, place)

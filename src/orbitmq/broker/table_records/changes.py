@@ -7,9 +7,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import islice
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from orbitmq.broker.table_saving import SavedTable, TableFile
 from orbitmq.clock import Clock
@@ -98,6 +98,31 @@ class RecordedTable(Protocol):
     def is_newer_than(self, version: DataVersion | None) -> bool:
         """Whether the table, as loaded from its file, was changed after a version that differs from it."""
         ...
+
+
+@runtime_checkable
+class OutlivingTable(RecordedTable, Protocol):
+    """A table of what is known although the records that said it are gone from the log."""
+
+    def say_again(self) -> None:
+        """The log says nothing of the table any more: what was said before is to be said once more."""
+        ...
+
+    def unsaid_below(self, position: int) -> list[str] | None:
+        """Keys whose last word does not say what the records below a log position alone say; None: that is not known yet, ask again."""
+        ...
+
+
+def note_unsaid(tables: Iterable[OutlivingTable], position: int, on_their_way: Container[tuple[str, str]]) -> bool:
+    """Note what records below a log position alone say, but for what is on its way into the log. Whether there is none of both."""
+    is_said = True
+    for table in tables:
+        unsaid = table.unsaid_below(position)
+        is_said = is_said and unsaid == []
+        for key in unsaid or ():
+            if (table.record_name, key) not in on_their_way:
+                table.changes.note(key, at_once=True)
+    return is_said
 
 
 class RecordedSavedTable(SavedTable):

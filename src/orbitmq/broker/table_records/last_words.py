@@ -11,10 +11,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
-from orbitmq.limits.broker import TABLE_RECORDS_READ_MAX
+from orbitmq.limits.broker import TABLE_MOVED_BYTES_MAX, TABLE_RECORDS_READ_MAX
 
 
 class Place(NamedTuple):
@@ -65,6 +64,10 @@ class LastWords:
         """Whether any key of the table has a last word. Looks at all keys."""
         return any(name == table for name, _ in self._places)
 
+    def keys_of(self, table: str) -> list[str]:
+        """Keys of the table that have a last word. Looks at all keys."""
+        return [key for name, key in self._places if name == table]
+
     @property
     def oldest(self) -> Place | None:
         return next(iter(self._places.values()), None)
@@ -85,8 +88,20 @@ class LastWords:
         return sum(place.bytes_per_key for _, place in self.below(physical_offset))
 
     def too_old(self, limit: int) -> list[Key]:
-        """At most `limit` keys, the oldest, where a start would read too many records behind them."""
+        """At most `limit` keys, the oldest, where a start would read too many records behind them; no more than `first_keys` gives."""
         oldest = self.oldest
         if oldest is None or self.next_offset - oldest.queue_offset <= TABLE_RECORDS_READ_MAX:
             return []
-        return list(islice(self._places, limit))
+        return first_keys(self._places.items(), limit)
+
+
+def first_keys(places: Iterable[tuple[Key, Place]], limit: int) -> list[Key]:
+    """The first ones, at most `limit`, and one at least, whose values fit `TABLE_MOVED_BYTES_MAX`."""
+    keys: list[Key] = []
+    left_bytes = TABLE_MOVED_BYTES_MAX
+    for key, place in places:
+        left_bytes -= place.bytes_per_key
+        if len(keys) >= limit or (keys and left_bytes < 0):
+            break
+        keys.append(key)
+    return keys

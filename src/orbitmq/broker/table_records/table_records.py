@@ -23,24 +23,25 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from orbitmq.broker.table_records.changes import OwnTable, RecordedTable
+from orbitmq.broker.table_records.changes import OutlivingTable, OwnTable, RecordedTable, note_unsaid
 from orbitmq.broker.table_records.identity import StoreIdentity
-from orbitmq.broker.table_records.last_words import Key, LastWords, Place
+from orbitmq.broker.table_records.last_words import Key, LastWords, Place, first_keys
+from orbitmq.broker.table_records.queue_ends import RecordedQueueEnds
 from orbitmq.broker.table_records.record_form import (
     Changed,
     Dropped,
     Ended,
     Record,
     change_parts,
-    decode,
     encode_dropped,
     encode_ended,
 )
+from orbitmq.broker.table_records.recovered import RecoveredTable
+from orbitmq.broker.table_records.word_reading import WordReading
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
 from orbitmq.limits.broker import (
@@ -53,14 +54,12 @@ from orbitmq.limits.broker import (
     TABLE_RETRY_NS,
 )
 from orbitmq.protocol.names import TABLES_TOPIC
-from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.rewriting import Taken
 
@@ -71,22 +70,6 @@ WAKEUP: Final = "table records"
 OnRecorded = Callable[[BaseException | None], None]
 TopicEnded = Callable[[str, int], None]
 """Told of a topic that somebody else deleted, and of the log position before which its messages count no more."""
-
-
-class _Recovered:
-    """What the log says of a table that nobody has bound yet."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.version: DataVersion | None = None
-
-    def take(self, change: Changed) -> None:
-        for key, value in change.values().items():
-            if value is None:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = value
-        self.version = change.data_version() or self.version
 
 
 class TableRecords:
@@ -103,10 +86,9 @@ class TableRecords:
         self._identity: Final = identity
         self._own_tables = own_tables
         self._words = LastWords()
-        self.recorded_at: Final = self._words.position
+        self.reading: Final = WordReading(self._words)
         self._queues: ConsumeQueues | None = None
-        self._log: CommitLog | None = None
-        self._recovered: dict[str, _Recovered] = {}
+        self._recovered: dict[str, RecoveredTable] = {}
         self._tables: dict[str, RecordedTable] = {}
         self._store: MessageStore | None = None
         self._is_running = False
@@ -129,8 +111,10 @@ class TableRecords:
         """Keys whose last word lies below this log position are recorded anew."""
         self._end = 0
         """Log position behind the newest record of ours."""
+        self._ends: RecordedQueueEnds | None = None
+        self._outliving: list[OutlivingTable] = []
+        """Tables that say what is known of records that are gone."""
         self.ended: list[TopicEnded] = []
-        self.unreadable_count = 0
 
     # --- what the log says (Derived, Recoverable) -------------------------------------------------------------------
 
@@ -148,6 +132,8 @@ class TableRecords:
                 else:
                     self._words.next_offset = entry.queue_offset + 1
                     self._note_places(*own, place)
+        if self._ends is not None:
+            self._ends.settle()
 
     def write(self) -> None:
         """Nothing waits in memory: everything is a record of the log."""
@@ -167,7 +153,7 @@ class TableRecords:
 
     def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
         """As `Recoverable.restore`. Costs about 25 us for each record that is read, and those with many keys more."""
-        self._log, self._queues = log, queues
+        self.reading.log, self._queues = log, queues
         needed = log.end_of_files if position is None else position
         queue = queues.get(TABLES_TOPIC, 0)
         if queue is None:
@@ -185,6 +171,10 @@ class TableRecords:
 
     def finish_restore(self) -> None:
         self._is_running = True
+        assert self._queues is not None, "restore() comes first"
+        self._ends = RecordedQueueEnds(self.reading, self._queues)
+        self.bind(self._ends)
+        self._ends.settle()
         for table in (*self._own_tables, *([] if self._identity is None else [self._identity])):
             self.bind(table)
 
@@ -197,21 +187,12 @@ class TableRecords:
         """Take in a record that somebody else appended, or this program before it was started."""
         self._words.next_offset = place.queue_offset + 1
         try:
-            self._learn(self._record_at(place), place)
+            self._learn(self.reading.record_at(place), place)
         except (RecordError, msgspec.ValidationError, ValueError) as error:
-            self.unreadable_count += 1
+            self.reading.unreadable_count += 1
             logger.error(
                 "record %d of the tables: %s", place.queue_offset, error, extra={"event": "table_record_unread"}
             )
-
-    def _record_at(self, place: Place) -> Record:
-        """Raises RecordError."""
-        where = f"log position {place.physical_offset}"
-        assert self._log is not None, "restore() comes first"
-        view = self._log.record(place.physical_offset)
-        if view is None or not is_sound(view, place.physical_offset):
-            raise RecordError(f"the record at {where} is damaged or gone")
-        return decode(bytes(decode_record(view).body), where)
 
     def _learn(self, record: Record, place: Place) -> None:
         match record:
@@ -219,7 +200,7 @@ class TableRecords:
                 self._note_places(record.table, list(record.put), list(record.deleted), place)
                 table = self._tables.get(record.table)
                 if table is None:
-                    self._recovered.setdefault(record.table, _Recovered()).take(record)
+                    self._recovered.setdefault(record.table, RecoveredTable()).take(record)
                 else:
                     if not table.changes.is_on and table is not self._identity:
                         self._begin(table)
@@ -248,6 +229,8 @@ class TableRecords:
         are the truth."""
         name = table.record_name
         self._tables[name] = table
+        if isinstance(table, OutlivingTable):
+            self._outliving.append(table)
         found = self._recovered.pop(name, None)
         if found is None and not self._is_followed:
             return
@@ -311,6 +294,7 @@ class TableRecords:
         for name, table in self._tables.items():
             if not self._is_followed and (table.changes.is_on or self._words.has(name)):
                 self._drop(name, table)
+        self.say_below(self.reading.log_start)  # what went here while another one led
         if self._at_once or self._gathered or self._to_drop:
             self._gather_due_ns = None if not self._gathered else self._clock.monotonic_ns()
             self._wake_within(0)
@@ -343,23 +327,18 @@ class TableRecords:
 
     def _take_from_log(self, table: RecordedTable, keys: Sequence[str]) -> None:
         """These keys say what the log does."""
-        values: dict[str, bytes | None] = dict.fromkeys(keys)
+        values: dict[str, bytes | None] = {}
         for key in keys:
-            place = self._words.place(table.record_name, key)
             try:
-                record = None if place is None else self._record_at(place)
+                values[key] = self.reading.last_word(table.record_name, key)
             except RecordError as error:
                 logger.error("what the log says of %s in table %s is not known: %s", key, table.record_name, error)
-                del values[key]
-                continue
-            if isinstance(record, Changed):
-                values[key] = record.values().get(key)
         if values:
             table.take(values, None)
 
     def copy_follows(self, is_followed: bool) -> None:
         """Whether the tables are recorded from now on, with everything that they hold. Unless this is said, it is as the log says."""
-        self._is_followed = is_followed
+        was_followed, self._is_followed = self._is_followed, is_followed
         for name, table in self._tables.items():
             if table.changes.is_on is is_followed:
                 continue
@@ -370,6 +349,10 @@ class TableRecords:
                     table.changes.note(key)
             elif self._store is not None:
                 self._drop(name, table)
+        if is_followed and was_followed is False:
+            for outliving in self._outliving:
+                outliving.say_again()
+            self.say_below(self.reading.log_start)
 
     def _drop(self, name: str, table: RecordedTable) -> None:
         table.changes.end()
@@ -416,6 +399,9 @@ class TableRecords:
         if self._store is None:
             return
         body, properties = encode_ended(topic)
+        for key in self._words.keys_of(RecordedQueueEnds.record_name):
+            if key.startswith(f"{topic}/") and self._ends is not None:
+                self._ends.changes.note(key, at_once=True)
         try:
             self._append(body, properties, "", [], [])
         except (StoreUnwritableError, RecordError) as error:
@@ -526,6 +512,16 @@ class TableRecords:
         for on_done in self._taken_waiters():
             on_done(error)
 
+    def say_below(self, position: int) -> bool:
+        """Whether everything stands in the log that a copy could learn from the records below a log position alone, or no copy follows.
+        What does not is recorded in this turn or the next ones: ask again before these records go."""
+        if self._store is None or not self._is_followed:
+            return True
+        is_said = note_unsaid(self._outliving, position, self._own_keys())
+        if not is_said:
+            self._wake_within(0)
+        return is_said
+
     # --- recording anew ---------------------------------------------------------------------------------------------
 
     def _tidy(self) -> None:
@@ -550,7 +546,7 @@ class TableRecords:
                 values = [(key, table.recorded_value(key)) for key in chosen]
                 version = table.version
             else:  # of a later program, or a part that is switched off
-                found = self._recovered.get(name) or _Recovered()
+                found = self._recovered.get(name) or RecoveredTable()
                 values = [(key, found.values.get(key)) for key in chosen]
                 version = found.version or DataVersion()
             for part in change_parts(name, version, values, self._record_bytes_max(self._store)):
@@ -576,9 +572,9 @@ class TableRecords:
         if self._store is None or next(self._words.below(self._move_below), None) is None:
             return
         own = self._own_keys()
-        waiting = (key for key, _ in self._words.below(self._move_below) if key not in own)
+        waiting = ((key, place) for key, place in self._words.below(self._move_below) if key not in own)
         try:
-            self._record_anew(list(islice(waiting, limit)))
+            self._record_anew(first_keys(waiting, limit))
         except (StoreUnwritableError, RecordError) as error:
             self._not_recorded(error)
             return

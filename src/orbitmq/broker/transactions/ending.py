@@ -3,7 +3,8 @@
 Rules of this file
 1. A decision is the committed message, if there is one, and its op record, in one write. Whoever repeats it stores nothing; whoever says
    the contrary is refused.
-2. The offsets of any copy of a half message decide. Group and offsets have to be those of the half message.
+2. The offsets of any copy of a half message decide. Group and offsets have to be those of the half message; of a copy whose record was
+   never here the log position, or where that is not known either, one of its ids.
 3. A message that cannot be stored as it asks (its topic is gone, its time is too far away) leaves its transaction undecided: it is asked
    about again, and given up in the end.
 4. What a decision was is said by its op record, as long as the log has it.
@@ -27,7 +28,7 @@ from orbitmq.broker.transactions.op_records import decision_record
 from orbitmq.broker.transactions.records import Ending, facts_of_half
 from orbitmq.broker.transactions.showing import TransactionViews
 from orbitmq.broker.transactions.transactions import Transactions
-from orbitmq.broker.transactions.undecided import Transaction
+from orbitmq.broker.transactions.undecided import UNNUMBERED, Transaction
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.names import HALF_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
@@ -93,13 +94,13 @@ class TransactionEndings:
 
         Raises `Refusal`.
         """
-        known = self._undecided.at(decision.physical_offset)
+        known = self._undecided.at(decision.physical_offset) or self._of_gone_place(decision)
         if known is None:
             self._check_repeat(decision)
             return False
         self._check_immunity(known, decision.is_answer)
-        place = next(place for place in known.places if place.physical_offset == decision.physical_offset)
-        _check_same(decision, known.group, known.unique_key, place.queue_offset)
+        offsets = (place.queue_offset for place in known.places if place.physical_offset == decision.physical_offset)
+        _check_same(decision, known.group, known.unique_key, next(offsets, UNNUMBERED))
         _check_not_contrary(known, decision.ending)
         self._decide(known, decision.ending, told)
         return True
@@ -121,6 +122,20 @@ class TransactionEndings:
             self._decide(known, decision.ending, decided.stored)
         return True
 
+    def _of_gone_place(self, decision: ProducerDecision) -> Transaction | None:
+        """The one undecided half message with the group and an id of the decision, where that names a place which is gone from the log, and
+        not all places of the half message are known."""
+        if decision.physical_offset >= self._store.log.start:
+            return None
+        found = [
+            known
+            for known in self._undecided
+            if known.unique_key in decision.ids
+            and known.group == decision.group
+            and any(place.queue_offset == UNNUMBERED for place in known.older)
+        ]
+        return found[0] if len(found) == 1 else None
+
     def _check_immunity(self, known: Transaction, is_answer: bool) -> None:
         """A message that says when it may be checked is decided by checks alone once that time has passed."""
         if known.immunity_ms is None or is_answer:
@@ -140,7 +155,8 @@ class TransactionEndings:
                 appended = [self._commit(known)] if wanted is Ending.COMMITTED else []
             except StoreUnwritableError as error:
                 raise self._core.unwritable() from error
-            op = decision_record([place.queue_offset for place in known.places], wanted, self._core)
+            offsets = [place.queue_offset for place in known.places if place.queue_offset != UNNUMBERED]
+            op = decision_record(offsets, wanted, self._core)
             appended += [] if op is None else [op]
             if not appended:
                 raise self._core.unwritable()
@@ -234,7 +250,7 @@ def _check_same(decision: ProducerDecision, group: str, unique_key: str, queue_o
     place may be taken anew. RocketMQ does not look at the ids."""
     if decision.group != group:
         raise wrong(f"the half message is of another producer group than {decision.group!r}")
-    if decision.queue_offset != queue_offset:
+    if queue_offset not in (decision.queue_offset, UNNUMBERED):
         raise wrong("tranStateTableOffset is not the queue offset of the half message at commitLogOffset")
     if decision.ids and unique_key not in decision.ids:
         raise wrong("msgId and transactionId are those of another half message than the one at commitLogOffset")

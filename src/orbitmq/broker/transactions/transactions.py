@@ -24,7 +24,7 @@ from orbitmq.broker.transactions.records import (
     named_by_body,
     named_by_keys,
 )
-from orbitmq.broker.transactions.undecided import HalfPlace, Transaction, Undecided
+from orbitmq.broker.transactions.undecided import UNNUMBERED, HalfPlace, Transaction, Undecided
 from orbitmq.limits.transactions import COPIES_REMEMBERED_MAX, MARKED_UNDECIDED_MAX
 from orbitmq.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from orbitmq.protocol.records import Record, decode_record
@@ -94,7 +94,8 @@ class Transactions:
             return
         self._next_half = entry.queue_offset + 1
         facts = facts_of_half(entry, entry.size)
-        known = self.undecided.half(facts)
+        assert self._log is not None, "restore() comes first"
+        known = self.undecided.half(facts, log_start=self._log.start)
         if facts.source is not None:
             self._taken.discard(facts.source)
         if known is None:
@@ -221,12 +222,13 @@ class Transactions:
             self.times.add(known)
 
     def _earlier(self, newest: HalfFacts) -> tuple[tuple[HalfPlace, ...], int]:
-        """The copies that a half message replaced, as far as they are in the log, and when the first of them was stored."""
+        """The copies that a half message replaced, as far as the log has or names them, and when the first of them was stored."""
         older: list[HalfPlace] = []
         facts = newest
         while facts.source is not None and len(older) < COPIES_REMEMBERED_MAX:
             record = self._record(facts.source)
             if record is None or record.topic != HALF_TOPIC:
+                older.insert(0, HalfPlace(facts.source, UNNUMBERED))
                 break
             facts = facts_of_half(record, record.total_size)
             older.insert(0, HalfPlace(facts.physical_offset, facts.queue_offset))

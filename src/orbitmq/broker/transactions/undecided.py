@@ -8,7 +8,9 @@ Rules of this file
 1. Pure: no input or output, no time. Records come once each and in log order, in recovery as in a running broker.
 2. RocketMQ knows of an end by op records alone. A half message that has ended without one is *unnamed*, until an op record names it.
 3. A copy of what has ended opens nothing: it is unnamed.
-4. By its id a transaction is found within its topic. Two with the same id are two: a client that sent one again.
+4. A copy whose source is gone from the log opens its transaction where nothing was known of it: at a broker that was given the log from a
+   later place on. Had the transaction ended before the copy was made, an op record says so of the copy itself, as of no other newest one.
+5. By its id a transaction is found within its topic. Two with the same id are two: a client that sent one again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from orbitmq.limits.transactions import COPIES_REMEMBERED_MAX, SAME_ID_MAX
 
 NOWHERE: Final = -1
 """Log position of a copy that RocketMQ made another one of, of which the queue offset alone is known."""
+
+
+UNNUMBERED: Final = -1
+"""Queue offset of a copy whose record is gone from the log, and was never read here."""
 
 
 class HalfPlace(NamedTuple):
@@ -106,8 +112,9 @@ class Undecided:
 
     # --- records ----------------------------------------------------------------------------------------------------
 
-    def half(self, facts: HalfFacts) -> Transaction | None:
-        """A record of the half topic. Answers the transaction that it is of, None when that has ended."""
+    def half(self, facts: HalfFacts, *, log_start: int = 0) -> Transaction | None:
+        """A record of the half topic, of a log that begins at `log_start`. Answers the transaction that it is of, None when that has
+        ended."""
         if facts.source is None and facts.original is None:
             return self.open(facts, (), facts.store_timestamp)
         known = None if facts.source is None else self._at.get(facts.source)
@@ -117,6 +124,8 @@ class Undecided:
                 # RocketMQ has passed the one before by, or a sender has claimed another's place
                 older = () if known or facts.original >= facts.queue_offset else (HalfPlace(NOWHERE, facts.original),)
                 return self.open(facts, older, facts.store_timestamp)
+        if known is None and facts.source is not None and facts.source < log_start:
+            return self.open(facts, (HalfPlace(facts.source, UNNUMBERED),), facts.store_timestamp)
         if known is None:
             self.unnamed[facts.queue_offset] = Ending.COPIED
             return None
@@ -134,7 +143,8 @@ class Undecided:
         for known in opened.places:
             if known.physical_offset != NOWHERE:
                 self._at[known.physical_offset] = opened
-            self._numbered[known.queue_offset] = opened
+            if known.queue_offset != UNNUMBERED:
+                self._numbered[known.queue_offset] = opened
         self._find_by_id(opened)
         return opened
 
@@ -167,8 +177,9 @@ class Undecided:
     def named(self, offsets: Iterable[int], ending: Ending | None) -> None:
         """An op record; `ending` is None for one of RocketMQ."""
         for offset in offsets:
-            if ending is not Ending.COPIED:
-                self._end(self._numbered.get(offset), ending or Ending.GIVEN_UP)
+            known = self._numbered.get(offset)
+            if ending is not Ending.COPIED or (known is not None and known.place.queue_offset == offset):
+                self._end(known, ending or Ending.GIVEN_UP)
             self.unnamed.pop(offset, None)
 
     def _end(self, known: Transaction | None, ending: Ending) -> None:
@@ -176,7 +187,8 @@ class Undecided:
             return
         del self._pending[known.place.physical_offset]
         for place in known.places:  # older copies are named once more: that is how their end is looked up
-            self.unnamed[place.queue_offset] = ending
+            if place.queue_offset != UNNUMBERED:
+                self.unnamed[place.queue_offset] = ending
             self._forget(place)
         name = known.topic, known.unique_key
         others = tuple(other for other in self._with_id.get(name, ()) if other is not known)

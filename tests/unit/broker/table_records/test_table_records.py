@@ -626,7 +626,7 @@ def test_a_record_that_cannot_be_read_is_reported_and_the_others_count(
         pair.leader.store.append(NewMessage(TABLES_TOPIC, 0, body, b""))
     make_topic(pair)
     assert_equal(pair)
-    assert pair.leader.records.unreadable_count == 3
+    assert pair.leader.records.reading.unreadable_count == 3
     assert "orders" in pair.copy.tables()["topics"]
 
 
