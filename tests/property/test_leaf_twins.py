@@ -22,7 +22,7 @@ from orbitmq.leaf import inner, record_checks, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
-from orbitmq.store import index_batch, reading
+from orbitmq.store import index_batch, raw_records, reading
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.due_time import stored_due_time
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
@@ -32,7 +32,7 @@ from orbitmq.timing.timers.exchange import DueUnits
 from orbitmq.timing.timers.facts import TimerFacts, timer_facts
 
 REFERENCE_MODULES = (
-    javahash, properties, records, batches, index_batch, reading, handing_over, bulk_records, soundness
+    javahash, properties, records, batches, index_batch, reading, raw_records, handing_over, bulk_records, soundness
 )  # fmt: skip
 REFERENCES = leaf.REFERENCES
 
@@ -233,6 +233,48 @@ def test_sound_records(twin: Any, rows: list[tuple[bytes, str, int]], data: st.D
         for form, check in product((log, bytes(changed), log[:-1]), (None, crc32)):
             view = memoryview(form)
             assert twin.log_slices(view, base, chosen, check) == REFERENCES["log_slices"](view, base, chosen, check)
+
+
+COPIED = st.tuples(
+    st.sampled_from(["T", "T", "SCHEDULE_TOPIC_XXXX", ".T", "a/b", "", "ü", "t" * 127, "t" * 128, "t" * 256]),
+    st.sampled_from([0, 0, 7, 0x7FFF_FFFF, -1]),
+    st.sampled_from([0, 0x10, 0x20, 0x30, 0xC, -0x8000_0000]),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.binary(max_size=40),
+    PROPERTIES.map(str.encode)
+    | st.binary(max_size=60).map(lambda data: b"TAGS\x01a\x02" + data + b"\x02UNIQ_KEY\x01b"),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(COPIED, max_size=5), st.integers(0, 3), st.data())
+def test_usual_entries(
+    twin: Any, rows: list[tuple[str, int, int, int, bytes, bytes]], begin: int, data: st.DataObject
+) -> None:
+    position, log = 70, b"x" * begin
+    for topic, queue_id, flags, number, body, text in rows:
+        born, store = (bytes(20 if flags & bit else 8) for bit in (0x10, 0x20))
+        log += records.encode_stored(
+            topic.encode(), queue_id, 2, number, position + len(log) - begin, flags, 5, born, number, store, 7, number,
+            body, text, crc32(body) & 0x7FFFFFFF,
+        )  # fmt: skip
+    changed = bytearray(log)
+    if changed:
+        changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(0, 255))
+    for form in (log, bytes(changed)):
+        end = data.draw(st.integers(0, len(form))) if data.draw(st.booleans()) else len(form)
+        arguments = (form, begin, end, position, crc32, Dispatched)
+        found, whole = twin.usual_entries(*arguments), REFERENCES["usual_entries"](*arguments)
+        assert found == whole[: len(found)]
+        if len(found) < len(whole):
+            left = whole[len(found)]
+            assert left.topic.startswith(".") or "\ufffd" in f"{left.unique_key}{left.keys}{decoded(left)}", (
+                "it is a rare one"
+            )
+
+
+def decoded(entry: Dispatched) -> str:
+    return entry.properties.decode(errors="replace")
 
 
 def stored(text: str, due: str, body: bytes, hosts: bytes) -> bytes:

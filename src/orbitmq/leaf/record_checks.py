@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""Fourth source of the extension: what bulk readers do record by record, following sizes and comparing checksums.
+"""Fourth source of the extension: what bulk readers and copies do record by record, following sizes and comparing checksums.
 
 The C types stand in `inner_compiled.pxd` too.
 
@@ -14,13 +14,17 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orbitmq.leaf.inner import INT32_MAX, MAGIC_V1, MAGIC_V2, MASK
+from orbitmq.leaf.inner import INT32_MAX, MAGIC_V1, MAGIC_V2, MASK, java_hash, signed32
 from orbitmq.leaf.pages import pages_in_memory
+from orbitmq.limits.store import RAW_TOPIC_BYTES_MAX
 
 WHOLE_RECORD_MIN = 91
 SUM_BITS = 0x7FFF_FFFF
 SYS_FLAG_BYTE = 39
 HOST_BYTES_MORE = 12
+TOPIC_MAX = RAW_TOPIC_BYTES_MAX
+DOT = 46
+LEVELS_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 def record_starts(view: Any, start: int, end: int) -> array[int]:
@@ -130,6 +134,92 @@ def sound_end(data: Any, view: Any, begin: int, end: int, base: int, crc32: Call
     return at
 
 
+def usual_entries(
+    data: bytes, begin: int, end: int, position: int, crc32: Callable[[Any], int], make: Callable[..., Any]
+) -> list[Any]:
+    view = data
+    entries: list[Any] = []
+    base = position - begin
+    known = b""
+    topic = ""
+    at = begin
+    if begin < 0 or end > len(view):
+        return entries
+    while at + WHOLE_RECORD_MIN <= end:
+        size = four(view, at)
+        if size < WHOLE_RECORD_MIN or size > end - at:
+            break
+        stop = at + size
+        if sound_end(data, view, at, stop, base, crc32) != stop:
+            break
+        flags = view[at + SYS_FLAG_BYTE] >> 4
+        stamp_at = at + 56
+        place = at + 84
+        if flags & 1:
+            stamp_at += HOST_BYTES_MORE
+            place += HOST_BYTES_MORE
+        if flags & 2:
+            place += HOST_BYTES_MORE
+        prepared_at = place - 8
+        place += 4 + four(view, place)
+        topic_size = view[place]
+        place += 1
+        if four(view, at + 4) == MAGIC_V2:
+            topic_size = topic_size << 8 | view[place]
+            place += 1
+        topic_end = place + topic_size
+        queue_id = signed32(four(view, at + 12))
+        if topic_size == 0 or topic_size > TOPIC_MAX or view[place] == DOT or queue_id < 0:
+            break
+        name = data[place:topic_end]
+        if name != known:
+            topic = str(name, "utf-8")
+            if "/" in topic or topic == LEVELS_TOPIC:
+                break
+            known = name
+        found = dispatched_properties(data, view, topic_end + 2, stop)
+        if found is None:
+            break
+        tags_code, unique_key, keys = found
+        entries.append(
+            make(
+                base + at, stop - at, topic, queue_id, signed_eight(view, at + 20), tags_code, signed_eight(view, stamp_at),
+                unique_key, keys, signed32(four(view, at + 36)), signed_eight(view, prepared_at), data[topic_end + 2 : stop],
+            )
+        )  # fmt: skip
+        at = stop
+    return entries
+
+
+def dispatched_properties(data: bytes, view: Any, begin: int, stop: int) -> tuple[int, str | None, str | None] | None:
+    tags_code = 0
+    unique_key = keys = None
+    place = begin
+    while place < stop:
+        middle = place
+        while middle < stop and view[middle] != 1 and view[middle] != 2:
+            middle += 1
+        behind = middle
+        while behind < stop and view[behind] != 2:
+            behind += 1
+        name_size = middle - place
+        if behind > middle + 1 and (name_size == 4 or name_size == 8):
+            name = data[place:middle]
+            if name == b"TAGS" or name == b"KEYS" or name == b"UNIQ_KEY":
+                try:
+                    text = str(data[middle + 1 : behind], "utf-8")
+                except UnicodeDecodeError:
+                    return None
+                if name == b"TAGS":
+                    tags_code = java_hash(text)
+                elif name == b"KEYS":
+                    keys = text
+                else:
+                    unique_key = text
+        place = behind + 1
+    return tags_code, unique_key, keys
+
+
 def is_text(data: bytes) -> bool:
     if 0 in data:
         return False
@@ -147,6 +237,11 @@ def four(view: Sequence[int], at: int) -> int:
 
 def eight(view: Sequence[int], at: int) -> int:
     return four(view, at) << 32 | four(view, at + 4)
+
+
+def signed_eight(view: Sequence[int], at: int) -> int:
+    high = signed32(four(view, at))
+    return high * 0x1_0000_0000 + four(view, at + 4)
 
 
 def is_in_memory(view: Any, begin: int, end: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orbitmq.errors import RecordError
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.queues import ConsumeQueues
 
@@ -17,9 +18,9 @@ def follow(queues: ConsumeQueues, entry: Dispatched) -> None:
 
     RecordError when records of the queue are missing in between. A number 0 begins the queue again: its topic was deleted.
     """
-    if not entry.has_queue_unit:
+    if entry.sys_flag & TRANSACTION_MASK and not entry.has_queue_unit:
         return
-    queue = queues.for_append(entry.topic, entry.queue_id)
+    queue = queues.known.get((entry.topic, entry.queue_id)) or queues.for_append(entry.topic, entry.queue_id)
     expected = queue.next_offset
     if entry.queue_offset > expected and (expected or queue.max_offset):
         raise RecordError(

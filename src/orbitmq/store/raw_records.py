@@ -12,13 +12,17 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
 from orbitmq.errors import RecordError
+from orbitmq.leaf import twin
 from orbitmq.limits.store import RAW_RECORD_BYTES_MAX, RAW_TOPIC_BYTES_MAX
-from orbitmq.protocol.records import BLANK_BYTES_MIN, MagicCode, Record, check_record, sound_record
+from orbitmq.protocol.checksum import crc32
+from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.records import BLANK_BYTES_MIN, RECORD_BYTES_MIN, MagicCode, check_record, sound_record
+from orbitmq.store.dispatch import Dispatched, DueTime, dispatched_from_record, no_levels
 
 _PREFIX: Final = Struct(">iI")
 """Size and magic."""
@@ -30,7 +34,8 @@ class SoundRecords(NamedTuple):
 
     data: bytes
     """Them, one behind the other, and the head of the filler behind them where one follows."""
-    records: list[Record]
+    entries: list[Dispatched]
+    """What they are dispatched as."""
     end: int
     """Log position of what follows: the beginning of the next file where there is a filler."""
 
@@ -38,10 +43,11 @@ class SoundRecords(NamedTuple):
 class RawRecords:
     """The bytes of one log, from one position on."""
 
-    __slots__ = ("_filler_left", "_needed", "_pending", "_segment_bytes", "end")
+    __slots__ = ("_due_time", "_filler_left", "_needed", "_pending", "_segment_bytes", "end")
 
-    def __init__(self, segment_bytes: int, begin: int) -> None:
+    def __init__(self, segment_bytes: int, begin: int, due_time: DueTime = no_levels) -> None:
         self._segment_bytes = segment_bytes
+        self._due_time = due_time
         self.end = begin
         """Up to here the records have left."""
         self._pending = bytearray()
@@ -71,7 +77,7 @@ class RawRecords:
                 return
             data = bytes(self._pending)
         while True:
-            records, size, problem = self._sound_records(data)
+            entries, size, problem = self._sound_records(data)
             whole, data = data[:size], data[size:]
             end = self.end + size
             room = self._segment_bytes - end % self._segment_bytes
@@ -84,45 +90,80 @@ class RawRecords:
             self.end, self._pending = end, bytearray(data)
             self._needed = _UNPACK(data)[0] if len(data) >= _PREFIX.size else _PREFIX.size
             if whole:
-                yield SoundRecords(whole, records, end)
+                yield SoundRecords(whole, entries, end)
             if problem:
                 raise RecordError(f"no record follows at log position {end}: {problem}")
             if not at_filler:
                 return
 
-    def _sound_records(self, data: bytes) -> tuple[list[Record], int, str]:
+    def _sound_records(self, data: bytes) -> tuple[list[Dispatched], int, str]:
         """The records at the beginning of `data` that lie in one file, their size, and what is wrong with the next one, if anything."""
-        records: list[Record] = []
+        entries: list[Dispatched] = []
         position = self.end
         room = self._segment_bytes - position % self._segment_bytes
         at, left = 0, len(data)
         while left >= _PREFIX.size:
+            end = at + min(left, room - BLANK_BYTES_MIN, RAW_RECORD_BYTES_MAX)
+            if usual := usual_entries(data, at, end, position, crc32, Dispatched):
+                entries += usual
+                passed = usual[-1].end_offset - position
+                at, position, left, room = at + passed, position + passed, left - passed, room - passed
+                continue
             size, magic = _UNPACK(data, at)
             if magic == MagicCode.BLANK:
                 return (
-                    records,
+                    entries,
                     at,
                     "" if size == room else f"an end of the file, {room} bytes before its end, that says {size}",
                 )
             if magic not in (MagicCode.V1, MagicCode.V2):
-                return records, at, f"its magic number would be {magic:#010x}"
+                return entries, at, f"its magic number would be {magic:#010x}"
             if not BLANK_BYTES_MIN < size <= min(room - BLANK_BYTES_MIN, RAW_RECORD_BYTES_MAX):
-                return records, at, f"its size would be {size}, {room} bytes before the end of the file"
+                return entries, at, f"its size would be {size}, {room} bytes before the end of the file"
             if size > left:
                 break
             raw = data[at : at + size]
             record = sound_record(raw, position)
             if record is None:
                 problem = check_record(raw, 0, size, expect_physical_offset=position).problem
-                return records, at, problem or "its end was never written"
+                return entries, at, problem or "its end was never written"
             if not _is_directory(record.topic, record.queue_id):
-                return records, at, f"queue {record.queue_id} of a topic named {record.topic[:80]!r}"
-            records.append(record)
+                return entries, at, f"queue {record.queue_id} of a topic named {record.topic[:80]!r}"
+            entries.append(dispatched_from_record(record, position, self._due_time))
             at += size
             position += size
             left -= size
             room -= size
-        return records, at, ""
+        return entries, at, ""
+
+
+@twin
+def usual_entries(
+    data: bytes,
+    begin: int,
+    end: int,
+    position: int,
+    crc32: Callable[[bytes], int],
+    make: Callable[..., Dispatched],
+) -> list[Dispatched]:
+    """What the records of `data[begin:end]`, which lies at a log position, are dispatched as: those at its beginning that are whole, pass
+    `check_record` and name a queue that can have a directory.
+
+    It ends earlier at a record whose entry takes more than the record, one of a delay level, and may end at any that is rare.
+    Cost: 0.9 us a record and the checksum of its body; 6 us without the extension.
+    """
+    entries: list[Dispatched] = []
+    at = begin
+    while end - at >= RECORD_BYTES_MIN:
+        size = _UNPACK(data, at)[0]
+        record = (
+            sound_record(data[at : at + size], position + at - begin) if RECORD_BYTES_MIN <= size <= end - at else None
+        )
+        if record is None or record.topic == SCHEDULE_TOPIC or not _is_directory(record.topic, record.queue_id):
+            break
+        entries.append(dispatched_from_record(record, record.physical_offset, no_levels))
+        at += size
+    return entries
 
 
 def _is_filler(data: bytes) -> bool:

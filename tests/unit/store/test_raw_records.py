@@ -11,7 +11,8 @@ import pytest
 from orbitmq.errors import RecordError
 from orbitmq.limits.store import RAW_RECORD_BYTES_MAX, RAW_TOPIC_BYTES_MAX
 from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.records import encode_blank, encode_stored
+from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.records import encode_blank, encode_stored, iter_records
 from orbitmq.store.raw_records import RawRecords, SoundRecords
 
 FILE_BYTES = 4_096
@@ -49,7 +50,7 @@ LOG = log_of([10, 600, 1, 900, 1_200, 700, 2_000, 1_500, 3_000, 5, 0, 40])
 
 def test_every_cut_gives_the_same_records() -> None:
     whole = taken(RawRecords(FILE_BYTES, 0), LOG)
-    positions = [one.physical_offset for part in whole for one in part.records]
+    positions = [one.physical_offset for part in whole for one in part.entries]
     assert len(positions) == 12
     for at in range(len(LOG) + 1):
         raw = RawRecords(FILE_BYTES, 0)
@@ -57,14 +58,14 @@ def test_every_cut_gives_the_same_records() -> None:
         assert raw.received_end == at
         assert raw.end <= at or LOG[raw.end - 8 : raw.end] == bytes(8), "only a filler is passed over before it came"
         found += taken(raw, LOG[at:])
-        assert [one.physical_offset for part in found for one in part.records] == positions
+        assert [one.physical_offset for part in found for one in part.entries] == positions
         assert raw.end == raw.received_end == len(LOG)
 
 
 def test_byte_by_byte() -> None:
     raw = RawRecords(FILE_BYTES, 0)
     found = taken(raw, *(LOG[at : at + 1] for at in range(len(LOG))))
-    assert sum(len(part.records) for part in found) == 12
+    assert sum(len(part.entries) for part in found) == 12
     rebuilt = bytearray(len(LOG))
     position = 0
     for part in found:
@@ -83,7 +84,7 @@ def test_a_part_lies_in_one_file() -> None:
 def test_what_a_filler_holds_behind_its_head_does_not_matter() -> None:
     odd = log_of([10, 600, 1, 900, 1_200, 700, 2_000], filler=b"x")
     found = taken(RawRecords(FILE_BYTES, 0), odd)
-    assert sum(len(part.records) for part in found) == 7
+    assert sum(len(part.entries) for part in found) == 7
     assert b"xx" not in b"".join(part.data for part in found)
 
 
@@ -140,6 +141,17 @@ def test_a_topic_may_be_as_long_as_its_bound_and_no_longer() -> None:
     assert taken(RawRecords(FILE_BYTES, 0), record(0, topic=longest))
 
 
+def test_a_record_whose_entry_takes_more_than_itself_stands_between_usual_ones() -> None:
+    names = [b"Topic", SCHEDULE_TOPIC.encode(), b".hidden", b"Topic", b"t" * 128, b"Topic"]
+    log, begins = b"", []
+    for name in names:
+        begins.append(len(log))
+        log += record(len(log), topic=name)
+    (whole,) = taken(RawRecords(FILE_BYTES, 0), log)
+    assert [entry.topic.encode() for entry in whole.entries] == names
+    assert [entry.physical_offset for entry in whole.entries] == begins
+
+
 def test_flipped_bits_never_get_a_wrong_body_through() -> None:
     chance = random.Random(7)
     for _ in range(3_000):
@@ -152,5 +164,5 @@ def test_flipped_bits_never_get_a_wrong_body_through() -> None:
         except RecordError:
             continue
         for part in found:
-            for one in part.records:
+            for one in iter_records(part.data[: sum(one.size for one in part.entries)]):
                 assert set(bytes(one.body)) <= {len(one.body) % 251}
