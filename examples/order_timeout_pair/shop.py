@@ -62,16 +62,8 @@ class Shop:
 
     async def _tick(self) -> bool:
         """Whether the recurring message is on both brokers. Until the slave has caught up the answer is that it is on one."""
-        try:
-            await self._mq.recurring.put("tick", TICKS, b"tick", every=1, catch_up="all")
-        except orbitmq.RemoteError as error:
-            if error.code not in (
-                orbitmq.SendStatus.SLAVE_NOT_AVAILABLE.value,
-                orbitmq.SendStatus.FLUSH_SLAVE_TIMEOUT.value,
-            ):
-                raise
-            return False
-        return True
+        put = await self._mq.recurring.put("tick", TICKS, b"tick", every=1, catch_up="all")
+        return put.send_status is orbitmq.SendStatus.SEND_OK
 
     # --- orders ---------------------------------------------------------------------------------------------------
 

@@ -254,9 +254,11 @@ def _ahead_ms(option: str, text: str, now_ms: int, info: tzinfo) -> int:
 def _changed(name: str, change: RecurringChange) -> None:
     now = change.recurring
     then = "" if now is None or now.next_ms is None else f", next run at {instant(now.next_ms)}"
-    record: dict[str, object] = {"outcome": change.outcome.value, "name": name}
+    record: dict[str, object] = {"outcome": change.outcome.value, "status": change.send_status.name, "name": name}
     if now is not None:
         record |= _row(now)
+    if change.send_status.lack:
+        note(f"the change holds, but {change.send_status.lack}")
     show_done(f"recurring message {name!r}: {change.outcome.value}{then}", record)
 
 

@@ -272,6 +272,8 @@ def _changed(outcome: TimerOutcome, *, dry_run: bool) -> None:
         note("nothing was changed (--dry-run)")
         done = verdict is TimerVerdict.PENDING
     else:
+        if outcome.send_status.lack:
+            note(f"the change holds, but {outcome.send_status.lack}")
         if outcome.more:
             note("further ones are meant and were left as they are; run the command again")
         if verdict is TimerVerdict.AMBIGUOUS:
@@ -292,6 +294,13 @@ def _show_outcome(outcome: TimerOutcome) -> None:
         for match in outcome.matches
     ]
     if chosen_output() is Output.JSON:
-        show_record({"verdict": outcome.verdict.value, "changed": outcome.changed_count, "matches": list(rows)})
+        show_record(
+            {
+                "verdict": outcome.verdict.value,
+                "changed": outcome.changed_count,
+                "status": outcome.send_status.name,
+                "matches": list(rows),
+            }
+        )
     else:
         show_rows(rows, columns=VERDICT_COLUMNS, empty=outcome.verdict.value.replace("_", " "))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,21 @@ class SendStatus(Enum):
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+    @property
+    def lack(self) -> str:
+        """What is missing of the promise, for the end of a sentence; empty for `SEND_OK`."""
+        return _LACKS.get(self, "")
+
+
+_LACKS: Final = {
+    SendStatus.FLUSH_DISK_TIMEOUT: "the broker has not flushed it to disk in time",
+    SendStatus.SLAVE_NOT_AVAILABLE: "the broker has no copy that could be waited for",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "no copy of the broker said in time that it has it",
+}
+
+STORED: Final = {int(status.value): status for status in SendStatus}
+"""The codes of answers that say that something is stored."""
 
 
 class _Body(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from orbitmq.client.due_time import instant_ms, length_ms
-from orbitmq.client.message import Message, check_message, check_topic, message_properties
+from orbitmq.client.message import Message, SendStatus, check_message, check_topic, message_properties
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.recurrence import RECURRENCE_BODY_BYTES_MAX
 from orbitmq.protocol.properties import Property
@@ -75,10 +75,12 @@ class RecurringMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecurringChange(NamedTuple):
-    """What a call did; `recurring` is what holds now, None after `delete`."""
+    """What a call did; `recurring` is what holds now, None after `delete`. send_status: how far the broker had come with storing the
+    change; what is not `SEND_OK` holds, and may be lost with fewer disks or brokers than was asked for."""
 
     outcome: RecurringOutcome
     recurring: RecurringMessage | None
+    send_status: SendStatus = SendStatus.SEND_OK
 
 
 class RecurringRun(NamedTuple):
@@ -183,11 +185,10 @@ def message_of(view: RecurringView, broker_name: str, twins: Iterable[str] = ())
     )
 
 
-def change_of(answer: RecurringAnswer, broker_name: str) -> RecurringChange:
+def change_of(answer: RecurringAnswer, broker_name: str, send_status: SendStatus) -> RecurringChange:
     """The same for the answer to a change."""
-    return RecurringChange(
-        answer.outcome, None if answer.recurring is None else message_of(answer.recurring, broker_name)
-    )
+    recurring = None if answer.recurring is None else message_of(answer.recurring, broker_name)
+    return RecurringChange(answer.outcome, recurring, send_status)
 
 
 def chosen_broker(name: str, broker_names: Iterable[str]) -> str:

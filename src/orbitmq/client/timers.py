@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from orbitmq.client.message import SendStatus
 from orbitmq.client.stored import user_properties
 from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol.properties import Property
@@ -90,13 +91,15 @@ class TimerOutcome(msgspec.Struct, frozen=True):
     message, stored under one id by a sender that tried again, are recalled together: the verdict is `ALREADY_DELIVERED` or `TOO_LATE`
     where one of them has left, whatever became of the others. matches: all that is known, one for each timer message or copy that was
     meant. changed_count: how many were recalled or rescheduled by this call. more: further
-    ones are meant, which were left as they are; the same recall again goes on with them.
+    ones are meant, which were left as they are; the same recall again goes on with them. send_status: how far a broker had come with
+    storing the change; what is not `SEND_OK` holds, and may be lost with fewer disks or brokers than was asked for.
     """
 
     verdict: TimerVerdict
     matches: tuple[TimerMatch, ...] = ()
     changed_count: int = 0
     more: bool = False
+    send_status: SendStatus = SendStatus.SEND_OK
 
     @property
     def timer(self) -> TimerView | None:
@@ -249,7 +252,13 @@ def match(answer: wire.TimerAnswer, broker_name: str) -> TimerMatch:
     return TimerMatch(TimerVerdict(answer.verdict.value), timer)
 
 
-def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool = False) -> TimerOutcome:
+def outcome(
+    matches: Sequence[TimerMatch],
+    changed_count: int = 0,
+    *,
+    more: bool = False,
+    send_status: SendStatus = SendStatus.SEND_OK,
+) -> TimerOutcome:
     """One answer out of those of several brokers."""
     found = tuple(each for each in matches if each.verdict is not TimerVerdict.NOT_FOUND)
     verdicts = {each.verdict for each in found}
@@ -258,7 +267,7 @@ def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool
     verdict = next((word for word in words if word in verdicts), TimerVerdict.NOT_FOUND)
     if len(found) > 1:
         found = tuple(each for each in found if each.timer is not None) or found
-    return TimerOutcome(verdict, found, changed_count, more)
+    return TimerOutcome(verdict, found, changed_count, more, send_status)
 
 
 def merged_counts(counts: Sequence[wire.TimerCountsBody], only: str | None = None) -> TimerCounts:

@@ -9,6 +9,7 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
+from orbitmq.client.message import SendStatus
 from orbitmq.client.recurring import chosen_broker
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, NotFoundError, RemoteError
@@ -28,6 +29,8 @@ class Keeper:
         self.broker = broker
         self.kept: dict[str, wire.RecurringDefinition] = {}
         self.generations: dict[str, int] = {}
+        self.code: int = ResponseCode.SUCCESS
+        """Of answers to changes."""
         for code, answer in (
             (RequestCode.PUT_RECURRING, self.put),
             (RequestCode.GET_RECURRING, self.get),
@@ -65,7 +68,8 @@ class Keeper:
         return wire.RecurringView(definition=asked, generation=self.generations.get(asked.name, 0), next_ms=7)
 
     def answer(self, command: Command, body: wire.RecurringPage | wire.RecurringAnswer) -> Command:
-        return response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
+        code = ResponseCode.SUCCESS if command.code == RequestCode.GET_RECURRING else self.code
+        return response(command, code, fields={}, body=body.encode())
 
 
 def as_rocketmq(broker: Broker) -> None:
@@ -202,6 +206,22 @@ def test_twins_are_shown_and_merged(run: Run, cluster: Cluster, three: dict[str,
 
     run(test)
     assert ["n" in three[name].kept for name in ("b-a", "b-b", "b-c")] == [False, False, True]
+
+
+@pytest.mark.parametrize("status", SendStatus)
+def test_a_change_that_is_stored_counts_and_tells_how_far(
+    status: SendStatus, run: Run, cluster: Cluster, three: dict[str, Keeper]
+) -> None:
+    for keeper in three.values():
+        keeper.code = status.value
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            put = await mq.recurring.put("a", "T", b"x", every=MINUTE)
+            assert (put.outcome, put.send_status) == (wire.RecurringOutcome.CREATED, status)
+            assert (await mq.recurring.pause("a")).send_status is status
+
+    run(test)
 
 
 def test_the_broker_whose_twin_stays_may_be_named(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:

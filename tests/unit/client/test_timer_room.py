@@ -12,7 +12,7 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client.message import Message
+from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.timers import TimerVerdict
 from orbitmq.clock import ManualClock
@@ -497,22 +497,23 @@ def test_a_compressed_body_is_restored(run: Run, cluster: Cluster, broker: Broke
     run(test)
 
 
-def test_a_late_flush_and_further_matches_are_told(
-    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("status", SendStatus)
+def test_what_is_done_with_less_than_was_promised_and_further_matches_are_told(
+    status: SendStatus, run: Run, cluster: Cluster, broker: Broker
 ) -> None:
     answers = wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.RECALLED)], 1, more=True)
     broker.script(
         RequestCode.RECALL_TIMERS,
-        lambda command: response(command, ResponseCode.FLUSH_DISK_TIMEOUT, "late", fields={}, body=answers.encode()),
+        lambda command: response(command, status.value, "late", fields={}, body=answers.encode()),
     )
 
     async def test() -> None:
         async with client(cluster) as mq:
             outcome = await mq.timers.recall(topic="T", key="k", all=True)
-            assert (outcome.verdict, outcome.more) == (TimerVerdict.RECALLED, True)
+            assert (outcome.verdict, outcome.more, outcome.send_status) == (TimerVerdict.RECALLED, True, status)
+            assert bool(outcome.send_status.lack) == (status is not SendStatus.SEND_OK)
 
     run(test)
-    assert "not flushed it to disk in time" in caplog.text
 
 
 def test_a_broker_that_is_gone_is_named(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:

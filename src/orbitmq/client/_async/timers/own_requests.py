@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.client._async.runtime import offload
+from orbitmq.client.message import STORED
 from orbitmq.errors import RemoteError
 from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
@@ -27,7 +28,7 @@ async def ask(
     remedy: str,
     accept: tuple[ResponseCode, ...] = (),
 ) -> Command:
-    """The answer of a broker, given as name and address: success, done but not flushed in time, or one of `accept`.
+    """The answer of a broker, given as name and address: success, stored with less than was promised (`STORED`), or one of `accept`.
 
     Raises RemoteError: for a broker that does not know the request it says that it `lacks` something, and the `remedy`.
     """
@@ -39,12 +40,7 @@ async def ask(
         body.encode(),
         timeout_ms=client.options.admin_timeout_ms,
         doing=doing,
-        accept=(
-            ResponseCode.SUCCESS,
-            ResponseCode.FLUSH_DISK_TIMEOUT,
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            *accept,
-        ),
+        accept=(*STORED, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, *accept),
     )
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise RemoteError(answer.code, f"broker {name} has no {lacks}", address=address, remedy=remedy)

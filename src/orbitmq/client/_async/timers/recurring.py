@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client._async.runtime import all_of
 from orbitmq.client._async.timers.own_requests import ask
-from orbitmq.client.message import Message
+from orbitmq.client.message import STORED, Message
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.recurring import (
     GivenRule,
@@ -308,7 +308,7 @@ class Recurring:
         answer = await self._ask(broker, code, body, doing)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             raise _missing(body.name)
-        return change_of(wire.RecurringAnswer.decode(answer.body), broker.name)
+        return change_of(wire.RecurringAnswer.decode(answer.body), broker.name, STORED[answer.code])
 
     async def _ask(
         self,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from orbitmq.client._async.runtime import all_of, log
 from orbitmq.client._async.timers.merged_list import Master, MergedList
 from orbitmq.client._async.timers.own_requests import ask, restored
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
+from orbitmq.client.message import STORED, SendStatus
 from orbitmq.client.timers import (
     HasTimer,
     MeantTimers,
@@ -39,6 +40,7 @@ from orbitmq.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from orbitmq.protocol.remoting import timer_bodies as wire
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import ClientContext
@@ -54,7 +56,13 @@ _CHANGES: Final = {
 _ONLY_HERE: Final = "orbitmq's broker has it; RocketMQ's recalls by handle only, from 5.3.2 on"
 
 
-_Asked: TypeAlias = Sequence[tuple[Master, wire.TimerAnswers]]
+class _Told(NamedTuple):
+    master: Master
+    answers: wire.TimerAnswers
+    send_status: SendStatus
+
+
+_Asked: TypeAlias = Sequence[_Told]
 """Brokers with what they answered."""
 
 
@@ -249,7 +257,7 @@ class Timers:
         having = sorted({master for master, _ in pending})
         asked = await self._ask_all(having, code, change, wanted)
         if wanted.selector.key is None:  # copies that other brokers have delivered
-            asked = [*asked, *(one for one in seen if one[0] not in having)]
+            asked = [*asked, *(one for one in seen if one.master not in having)]
         return _outcome(asked)
 
     async def _status(self, masters: Sequence[Master], wanted: MeantTimers) -> _Asked:
@@ -321,30 +329,32 @@ class Timers:
         doing = _doing(code, wanted)
         missing: list[RemoteError] = []
 
-        async def told_by(master: Master) -> wire.TimerAnswers:
+        async def told_by(master: Master) -> _Told:
             try:
-                return await self._ask(master, code, change, wire.TimerAnswers, doing)
+                answer = await self._answer(master, code, change, doing)
+                return _Told(master, wire.TimerAnswers.decode(answer.body), STORED[answer.code])
             except RemoteError as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
                 missing.append(error)
-                return wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.NOT_FOUND)])
+                none = wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.NOT_FOUND)])
+                return _Told(master, none, SendStatus.SEND_OK)
 
-        answers = await all_of([told_by(master) for master in masters])
+        asked = await all_of([told_by(master) for master in masters])
         if missing and len(missing) == len(masters):
             await self._client.routes.get(wanted.topic)  # says how to create it
             raise missing[0]
-        return tuple(zip(masters, answers, strict=True))
+        return asked
 
     async def _page(self, master: Master, query: wire.TimerQuery) -> wire.TimerPage:
         return await self._ask(master, RequestCode.LIST_TIMERS, query, wire.TimerPage, "listing pending timer messages")
 
     async def _ask(self, master: Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
+        return kind.decode((await self._answer(master, code, body, doing)).body)
+
+    async def _answer(self, master: Master, code: RequestCode, body: JsonBody, doing: str) -> Command:
         lacks = f"request for {doing}"
-        answer = await ask(self._client, master, code, body, doing=doing, lacks=lacks, remedy=_ONLY_HERE)
-        if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
-            log.warning("%s: done, but broker %s has not flushed it to disk in time", doing, master.broker_name)
-        return kind.decode(answer.body)
+        return await ask(self._client, master, code, body, doing=doing, lacks=lacks, remedy=_ONLY_HERE)
 
 
 def _warn_left_out(broker_name: str, count: int) -> None:
@@ -363,7 +373,7 @@ def _pending(asked: _Asked) -> Sequence[tuple[Master, wire.TimerAnswer]]:
     """What waits, with the broker that has it."""
     return [
         (master, answer)
-        for master, answers in asked
+        for master, answers, _ in asked
         for answer in answers.answers
         if answer.verdict is wire.Verdict.PENDING
     ]
@@ -378,7 +388,10 @@ def _is_one(pending: Sequence[wire.TimerAnswer]) -> bool:
 def _outcome(asked: _Asked) -> TimerOutcome:
     """One answer out of those of brokers."""
     return outcome(
-        [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers],
-        sum(answers.changed for _, answers in asked),
-        more=any(answers.more for _, answers in asked),
+        [match(answer, told.master.broker_name) for told in asked for answer in told.answers.answers],
+        sum(told.answers.changed for told in asked),
+        more=any(told.answers.more for told in asked),
+        send_status=next(
+            (told.send_status for told in asked if told.send_status is not SendStatus.SEND_OK), SendStatus.SEND_OK
+        ),
     )
