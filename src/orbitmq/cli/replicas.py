@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
     from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
+    from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer
 
 app = typer.Typer(
     help="Masters and slaves: who follows whom, and how far behind.",
@@ -113,6 +114,26 @@ def promote(
     show_done(
         f"{slave} is the master now, from position {end} of the log on; give it brokerRole={role} and brokerId=0 before its next start",
         {"address": slave, "role": role, "end": end},
+    )
+
+
+@app.command(cls=ClusterCommand)
+def reseed(
+    slave: SlaveArgument,
+    although_parted: Annotated[
+        bool, typer.Option("--although-parted", help="What it has and its master has not is only put aside.")
+    ] = False,
+) -> None:
+    """Have a slave begin anew: its store is put aside, in its own directory, and it copies its master from the oldest byte on."""
+
+    async def work(client: Client) -> ReseedAnswer:
+        return await client.admin.reseed_slave(slave, although_parted=although_parted)
+
+    answer = run(work)
+    when = "copies its master anew now" if answer.restarts else "copies its master anew from its next start on"
+    show_done(
+        f"{slave} {when}; what it had is put into {answer.aside} in its data directory, to be removed by you",
+        {"address": slave, "aside": answer.aside, "restarts": answer.restarts},
     )
 
 

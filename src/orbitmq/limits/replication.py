@@ -84,6 +84,13 @@ agrees only before that, it is made anew."""
 EPOCH_TEXT_BYTES_MAX: Final = 64 * 1024
 """A text of epochs: a thousand lines of two numbers. A longer one is none."""
 
+SLAVE_LIVES_REMEMBERED_MAX: Final = 8
+"""Processes that have followed as one slave, of which a master remembers that they were driven out: as many copies of one directory as
+anybody starts by mistake."""
+
+RESTART_AFTER_MS: Final = 100
+"""After the answer to a command that makes the process begin again: by then it has left."""
+
 # --- the port ------------------------------------------------------------------------------------------------------
 SLAVE_CONNECTIONS_MAX: Final = 2 * COPIES_MAX
 """Connections at the port for slaves, strangers that have said nothing yet included. A further one is closed at once."""

@@ -30,11 +30,19 @@ class KeptState(msgspec.Struct):
     promoted: BrokerKind | None = None
     """What a slave was made by a person's command, whatever its settings say."""
 
+    seeding_until: int = 0
+    """Where the log of the master ended when this slave began with nothing: before that it lacks what its master knew. 0 where it was
+    there from the beginning."""
+    aside: str = ""
+    """Directory, within the root, into which the next start puts the store, to begin with nothing; empty where it is not to."""
+
     def table(self) -> dict[str, Any]:
         """As JSON keeps it."""
         return {
             "directory": self.directory,
             **({} if self.promoted is None else {"promoted": self.promoted.value}),
+            **({} if not self.seeding_until else {"seedingUntil": self.seeding_until}),
+            **({} if not self.aside else {"aside": self.aside}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -45,6 +53,13 @@ class _Table(msgspec.Struct):
     epochs: list[tuple[int, int]] = []
     slaves: dict[int, str] = {}
     promoted: BrokerKind | None = None
+    seeding_until: int = msgspec.field(default=0, name="seedingUntil")
+    aside: str = ""
+
+
+def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
+    """The table of a directory whose store was put aside: it keeps its id, so that its master knows it again, and nothing else."""
+    return {"directory": table.get("directory"), "epochs": [], "slaves": {}}
 
 
 def read_state(table: object, new_directory: str) -> KeptState:
@@ -59,4 +74,4 @@ def read_state(table: object, new_directory: str) -> KeptState:
             f"{REPLICATION_FILE} cannot be read: {error}",
             remedy="restore it, or remove it: then this broker knows neither its slaves nor who wrote its log from where on",
         ) from error
-    return KeptState(read.directory, dict(read.slaves), marks, read.promoted)
+    return KeptState(read.directory, dict(read.slaves), marks, read.promoted, read.seeding_until, read.aside)

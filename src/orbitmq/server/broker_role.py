@@ -39,6 +39,7 @@ from orbitmq.server.messaging_port import MessagingPort
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.replication.replication_role import SLAVE_PORT_STEP, ReplicationRole
+from orbitmq.server.replication.reseeding import put_aside
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.surroundings import Surroundings
@@ -82,6 +83,7 @@ class BrokerRole:
         files = self._reserve.files
         config = root / "config"
         self._plain = PlainAccess(settings, clock, process.attempts)
+        put_aside(process.files, root, settings.store.store_path_commit_log)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)
@@ -173,6 +175,7 @@ class BrokerRole:
         tools.broker.copies = self.replication.status
         tools.broker.issue_ticket = self.replication.issue
         tools.broker.make_master = self.replication.promote
+        tools.broker.begin_anew = self.replication.reseed
         tools.broker.forget_slave = self.replication.forget
         tools.broker.more_facts.append(self.replication.facts)
         tools.broker.room = lambda: self.housekeeping.room

@@ -3,7 +3,9 @@
 Rules of this file
 1. Start: recover the store, then listen, then register; the one line on standard output comes when all is done.
 2. Stop: leave the name servers, answer what is held, let the answers go, save, close the store last.
-3. Roles share one event loop, one turn and one alarm; they know nothing of each other but sockets.
+3. A command may have everything end in order and begin again, in the same operating system process and with the same settings: a slave that
+   begins with nothing.
+4. Roles share one event loop, one turn and one alarm; they know nothing of each other but sockets.
 """
 
 from __future__ import annotations
@@ -82,19 +84,25 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
-    try:
-        await process.start()
-    except OSError as error:
-        raise ConfigurationError(
-            f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
-        ) from error
-    print(process.summary(), flush=True)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    await stop.wait()
-    await process.stop()
+    while not stop.is_set():
+        ended = asyncio.Event()
+        process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
+        process.begins_again = ended.set
+        try:
+            await process.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
+            ) from error
+        print(process.summary(), flush=True)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await process.stop()
     return 0
 
 
@@ -161,6 +169,8 @@ class ServerProcess:
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None
         self._killed = False
+        self.begins_again: Callable[[], object] | None = None
+        """Ends this object in order and makes another one; None where whoever made it does not."""
 
     async def start(self) -> None:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
@@ -191,6 +201,7 @@ class ServerProcess:
             if self.broker is not None:
                 self.broker.broker.rooms.administration.broker.more_facts.append(self.facts)
             if self.broker is not None:
+                self.broker.replication.begins_again = self.begins_again
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
             self.alarm.rearm()

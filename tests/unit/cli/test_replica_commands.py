@@ -17,7 +17,7 @@ from orbitmq.protocol.remoting.bodies import (
     KVTable,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.replication_bodies import PromoteAnswer, PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import PromoteAnswer, PromoteRequest, ReseedAnswer, ReseedRequest
 
 Run = Callable[..., Ran]
 SINCE_MS = 1_893_456_000_000  # 2030-01-01
@@ -166,6 +166,16 @@ def test_a_slave_is_made_master(orbitmq: Run, pair: tuple[ScriptedServer, Script
     )
     (asked,) = [one for one in slave.asked if one.code == RequestCode.PROMOTE_SLAVE]
     assert PromoteRequest.decode(asked.body) == PromoteRequest(synchronous=True)
+
+
+def test_a_slave_begins_anew(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    slave = pair[1]
+    slave.on(RequestCode.RESEED_SLAVE, ReseedAnswer(aside="aside/20261128T082000123Z", restarts=True).encode())
+    ran = orbitmq("replica", "reseed", slave.address, "--although-parted", "-n", pair[0].address)
+    assert ran.code == 0
+    assert "copies its master anew now; what it had is put into aside/20261128T082000123Z" in ran.out + ran.err
+    (asked,) = [one for one in slave.asked if one.code == RequestCode.RESEED_SLAVE]
+    assert ReseedRequest.decode(asked.body) == ReseedRequest(although_parted=True)
 
 
 def test_a_master_forgets_a_slave(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:

@@ -9,7 +9,8 @@ from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, TICKET_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowRequest
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks, decode_marks, encode_marks
 from orbitmq.replication.kept_state import KeptState, read_state
-from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, adopt_epochs
+from orbitmq.replication.log_relation import LogRelation
+from orbitmq.replication.ticket_office import FollowRefused, TicketOffice, TwinRefused, adopt_epochs
 from orbitmq.replication.tickets import TicketBearer
 
 SECRET = bytes(TICKET_BYTES)
@@ -164,3 +165,53 @@ def test_what_is_kept_is_read_as_it_was_written() -> None:
 def test_what_cannot_have_been_written_is_refused(table: object) -> None:
     with pytest.raises(StoreDamagedError, match="cannot be read"):
         read_state(table, "new")
+
+
+# --- comparing, and twins -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "relation"),
+    [
+        (request(end=500), LogRelation.BEGINNING),
+        (request(), LogRelation.BEGINNING),
+        (request(end=2_000), LogRelation.PARTED),
+        (request(end=500, tail_crc=8), LogRelation.PARTED),
+        (request((1, 0), (2, 300), end=500), LogRelation.PARTED),
+        (request(end=150), LogRelation.BEHIND),
+        (request((1, 0), (2, 100), end=150), LogRelation.PARTED),
+        (request(end=500, log="another"), LogRelation.OTHER),
+    ],
+)
+def test_a_slave_asks_what_its_log_is_to_that_of_its_master(wanted: FollowRequest, relation: LogRelation) -> None:
+    master = Master((1, 0), end=1_000)
+    master.start = 200
+    answer = master.office.compare(wanted)
+    assert (answer.relation, answer.end, answer.ticket) == (relation.value, 1_000, "")
+    assert bool(answer.why) == (relation is not LogRelation.BEGINNING)
+
+
+def test_a_process_that_was_driven_out_is_refused_while_the_other_follows() -> None:
+    master = Master()
+    follows = {1: ""}
+    master.office.followed_from = lambda slave_id: follows.get(slave_id, "")
+    master.office.issue(request(process="a"), SECRET, 0)
+    follows[1] = "10.0.0.2:4000"
+    master.office.issue(request(process="b"), SECRET, 0)
+    with pytest.raises(TwinRefused, match=r"as slave 1, from 10.0.0.2:4000: .*stop one of them"):
+        master.office.issue(request(process="a"), SECRET, 0)
+    master.office.issue(request(process="b"), SECRET, 0)
+    follows[1] = ""
+    master.office.issue(request(process="a"), SECRET, 0)
+    follows[1] = "10.0.0.3:4000"
+    with pytest.raises(TwinRefused):
+        master.office.issue(request(process="b"), SECRET, 0)
+
+
+def test_a_slave_that_was_started_again_takes_the_place_of_its_earlier_connection() -> None:
+    """Its machine lost its power: nobody has found the earlier connection dead yet."""
+    master = Master()
+    master.office.followed_from = lambda slave_id: "10.0.0.2:4000"
+    for number in range(20):
+        master.office.issue(request(process=f"life {number}"), SECRET, 0)
+    master.office.issue(request(), SECRET, 0)

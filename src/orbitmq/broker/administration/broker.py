@@ -33,6 +33,8 @@ from orbitmq.protocol.remoting.replication_bodies import (
     ForgetRequest,
     PromoteAnswer,
     PromoteRequest,
+    ReseedAnswer,
+    ReseedRequest,
 )
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
@@ -53,6 +55,8 @@ class BrokerAdminProcessor:
         """Answers a slave that wants to follow, or tells why not; set by a server with a port for slaves."""
         self.make_master: Callable[[PromoteRequest, Callable[[PromoteAnswer | OrbitError], None]], None] | None = None
         """Makes this slave the master, and tells when it is, or why not; set by such a server as well."""
+        self.begin_anew: Callable[[ReseedRequest, Callable[[ReseedAnswer | OrbitError], None]], None] | None = None
+        """Puts the store of a slave aside, which copies its master anew."""
         self.forget_slave: Callable[[int, Callable[[bool | OrbitError], None]], None] = lambda slave_id, done: done(
             False
         )
@@ -109,6 +113,13 @@ class BrokerAdminProcessor:
         if self.make_master is None or not self._store.is_copy:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
         self.make_master(wanted, partial(_tell, command, peer))
+
+    def reseed(self, command: Command, peer: Peer) -> None:
+        """RESEED_SLAVE: this slave begins with nothing. Answered when that is saved."""
+        wanted = ReseedRequest.decode(command.body)
+        if self.begin_anew is None or not self._store.is_copy:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+        self.begin_anew(wanted, partial(_tell, command, peer))
 
     def forget(self, command: Command, peer: Peer) -> None:
         """FORGET_SLAVE: another directory may come with the id of a slave."""
@@ -239,7 +250,9 @@ def _duration(seconds: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]"
 
 
-def _tell(command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | OrbitError | None) -> None:
+def _tell(
+    command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | ReseedAnswer | OrbitError | None
+) -> None:
     if isinstance(result, OrbitError):
         peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))
     else:

@@ -90,6 +90,7 @@ class Administration(Room):
             code.FOLLOW_LOG: broker.follow,
             code.PROMOTE_SLAVE: broker.promote,
             code.FORGET_SLAVE: broker.forget,
+            code.RESEED_SLAVE: broker.reseed,
             code.VIEW_BROKER_STATS_DATA: self.statistics.view,
             code.CLEAN_EXPIRED_CONSUMEQUEUE: upkeep.expired_queues,
             code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,

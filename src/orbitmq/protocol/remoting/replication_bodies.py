@@ -1,5 +1,5 @@
 """Bodies of orbitmq's own requests about copies: a slave asks its master whether it may follow, and gets a ticket for the port for slaves;
-a person makes a slave the master.
+a person makes a slave the master, or has it begin anew.
 
 Rules of this file
 1. JSON members have the field's name in camel case.
@@ -16,7 +16,8 @@ class FollowRequest(JsonBody):
 
     `directory` is the id of the slave's directory, `log` that of the log in it; empty while it has none, or does not know. `end` is where
     that log ends, `epochs` who wrote it from where on (the text of `orbitmq.replication.epoch_marks`), empty where nothing is known.
-    `tail_crc` is the CRC-32 of its last `tail_bytes` bytes.
+    `tail_crc` is the CRC-32 of its last `tail_bytes` bytes. `process` is another text in each life of the slave's process. With `compares`
+    it only asks what its log is to the master's, and gets no ticket.
     """
 
     broker_name: str
@@ -27,13 +28,19 @@ class FollowRequest(JsonBody):
     epochs: str = ""
     tail_bytes: Int64 = 0
     tail_crc: Int64 = 0
+    process: str = ""
+    compares: bool = False
 
 
 class FollowAnswer(JsonBody):
-    """Answer to FOLLOW_LOG: `ticket` (hexadecimal digits) is good once and for half a minute. `epochs` are the master's."""
+    """Answer to FOLLOW_LOG: `ticket` (hexadecimal digits) is good once and for half a minute. `epochs` are the master's, whose log goes up
+    to `end`. To one that only compares: `relation` (see `orbitmq.replication.log_relation`) and `why`, for people."""
 
-    ticket: str
-    epochs: str
+    ticket: str = ""
+    epochs: str = ""
+    end: Int64 = 0
+    relation: str = ""
+    why: str = ""
 
 
 class PromoteRequest(JsonBody):
@@ -55,3 +62,17 @@ class ForgetRequest(JsonBody):
     """Body of FORGET_SLAVE, to the master: another directory may come with that id. A slave that follows goes on doing so."""
 
     broker_id: Int64
+
+
+class ReseedRequest(JsonBody):
+    """Body of RESEED_SLAVE, to the slave whose store is put aside, and which copies its master anew. Where it has what its master does not,
+    it refuses, unless `although_parted`."""
+
+    although_parted: bool = False
+
+
+class ReseedAnswer(JsonBody):
+    """Answer to RESEED_SLAVE: the store goes to the directory `aside`; now where `restarts`, else at the next start of the process."""
+
+    aside: str
+    restarts: bool

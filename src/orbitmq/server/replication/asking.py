@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Final
 
 from orbitmq.clock import Clock
@@ -26,6 +27,9 @@ from orbitmq.server.outbound import Calling, Outbound
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.commit_log import CommitLog
 
+PROCESS_ID_BYTES: Final = 8
+"""Another one in every life of a process: two with a copy of one directory are told apart by it."""
+
 
 class MasterUnasked(OrbitError):
     """The master could not be asked for a ticket."""
@@ -39,6 +43,7 @@ class Asking:
     ) -> None:
         self._name = broker_name
         self._id = broker_id
+        self._process = os.urandom(PROCESS_ID_BYTES).hex()
         self._log: Final = log
         self._kept: Final = kept
         self._clock = clock
@@ -52,18 +57,7 @@ class Asking:
         if why_not := await saved:
             raise MasterUnasked(f"it cannot be told who this slave is, as a next start would not know: {why_not}")
         state = self._kept.state
-        end = self._log.end
-        tail_bytes = _tail_bytes(self._log, end)
-        wanted = FollowRequest(
-            broker_name=self._name,
-            broker_id=self._id,
-            directory=state.directory,
-            log=log_id,
-            end=end,
-            epochs=encode_marks(state.epochs).decode("ascii") if state.epochs.marks else "",
-            tail_bytes=tail_bytes,
-            tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
-        )
+        wanted = self._wanted(log_id)
         try:
             answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
         except ClientError as error:
@@ -76,9 +70,39 @@ class Asking:
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError(answer.code, answer.remark or "", address=main)
         found = _ticket(answer, main)
-        if adopt_epochs(state, found):
+        is_news = adopt_epochs(state, found)
+        if not wanted.end and found.end > state.seeding_until:
+            state.seeding_until, is_news = found.end, True
+        if is_news:
             self._kept.save()
         return encode_opening(bytes.fromhex(found.ticket))
+
+    def _wanted(self, log_id: str, *, compares: bool = False) -> FollowRequest:
+        state, end = self._kept.state, self._log.end
+        tail_bytes = _tail_bytes(self._log, end)
+        return FollowRequest(
+            broker_name=self._name,
+            broker_id=self._id,
+            directory=state.directory,
+            log=log_id,
+            end=end,
+            epochs=encode_marks(state.epochs).decode("ascii") if state.epochs.marks else "",
+            tail_bytes=tail_bytes,
+            tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
+            process=self._process,
+            compares=compares,
+        )
+
+    async def compared(self, main: str, log_id: str) -> FollowAnswer:
+        """What this log is to that of the master at `main`. Raises OrbitError where it cannot be asked, or is one of RocketMQ."""
+        wanted = self._wanted(log_id, compares=True)
+        try:
+            answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
+        except ClientError as error:
+            raise MasterUnasked(f"the master at {main} cannot be asked: {error}") from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteError(answer.code, answer.remark or "", address=main)
+        return FollowAnswer.decode(bytes(answer.body))
 
     async def is_master(self, main: str) -> bool:
         """Whether a broker answers there that does not say it is a slave."""

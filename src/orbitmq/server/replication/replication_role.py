@@ -16,11 +16,20 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import OrbitError, PortTakenError
+from orbitmq.limits.replication import RESTART_AFTER_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, PromoteAnswer, PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    FollowAnswer,
+    FollowRequest,
+    PromoteAnswer,
+    PromoteRequest,
+    ReseedAnswer,
+    ReseedRequest,
+)
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES
@@ -32,7 +41,8 @@ from orbitmq.server.replication.ha_status import status_of_master, status_of_sla
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.master_tables import MasterTables
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
-from orbitmq.server.replication.slave_port import SlavePort
+from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
+from orbitmq.server.replication.slave_port import SlavePort, followed_from
 from orbitmq.server.replication.ticketing import Ticketing
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
@@ -100,6 +110,9 @@ class ReplicationRole:
         self._promoting: asyncio.Task[None] | None = None
         self.became_master: Callable[[], Awaitable[None]] = _nothing
         """Does what else a server has to do when its slave becomes master."""
+        self.begins_again: Callable[[], object] | None = None
+        """Has the process end in order and begin again with its settings; None where that is not up to this process."""
+        self._reseeding = Reseeding(self._asking, self._kept, store, process.clock)
         self.took_over: Callable[[], object] = lambda: None
         """Told when this broker has begun to lead a log that another one has led until now, or may have."""
         self._tickets: Ticketing | None = None
@@ -264,6 +277,28 @@ class ReplicationRole:
         finally:
             self._promoting = None
 
+    def reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
+        """Have this slave begin with nothing, and tell where its store goes, or why it does not. On the loop."""
+        if not self.is_slave or self._promoting is not None:
+            done(ReseedRefused("this broker is no slave, or becomes another just now"))
+            return
+        self._promoting = asyncio.get_running_loop().create_task(self._reseed(wanted, done), name="reseed")
+
+    async def _reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
+        begins_again = self.begins_again
+        try:
+            port_for_slaves = self._master_address()
+            master = self._main_address(port_for_slaves) if port_for_slaves else ""
+            aside = await self._reseeding.prepare(master, self._tables.log_id, although_parted=wanted.although_parted)
+            done(ReseedAnswer(aside=aside, restarts=begins_again is not None))
+            if begins_again is not None:
+                asyncio.get_running_loop().call_later(RESTART_AFTER_MS / 1_000, begins_again)
+        except OrbitError as error:
+            logger.error("this slave does not begin anew: %s", error)
+            done(error)
+        finally:
+            self._promoting = None
+
     async def _living_master(self) -> str:
         """Where a master answers; empty where none does."""
         following = self.following
@@ -280,6 +315,12 @@ class ReplicationRole:
             raise PromotionRefused(f"this broker would take no messages: {trouble}")
         if wanted.although_behind:
             return
+        if own_end < self._kept.state.seeding_until:
+            raise PromotionRefused(
+                f"this slave began with nothing, and has the log up to {own_end}: what its master knew when it did stands before "
+                f"{self._kept.state.seeding_until}",
+                remedy="let it copy its master; or ask for it although this one is behind, and what it lacks is lost",
+            )
         members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
         self._registrar.ask_group(members.set_result)
         own = self._registrar.identity.address
@@ -360,7 +401,7 @@ class ReplicationRole:
         """A ticket for a slave, or why it gets none."""
         if self._tickets is None or self.port is None or self.port.address is None:
             done(FollowRefused("this broker takes no slaves: its port for them is not open"))
-        elif why_not := self._why_not_now():
+        elif not wanted.compares and (why_not := self._why_not_now()):
             done(FollowRefused(why_not))
         else:
             self._tickets.issue(wanted, done)
@@ -394,7 +435,7 @@ class ReplicationRole:
         self._tickets = Ticketing(
             process.settings.broker.broker_name, store.log, lambda: self._tables.log_id, self._kept, process.clock
         )
-        return SlavePort(
+        port = SlavePort(
             process,
             store,
             CopiesGate(store, copies, process.clock),
@@ -403,3 +444,5 @@ class ReplicationRole:
             follows=self._copy_follows,
             redeem=self._tickets.redeem,
         )
+        self._tickets.slaves_follow_from(partial(followed_from, port))
+        return port

@@ -398,3 +398,8 @@ class SlaveConnection(asyncio.Protocol):
         level = logging.INFO if closed.why in (LinkEnd.LOST, LinkEnd.STOPPED) else logging.WARNING
         logger.log(level, "the slave at %s is let go: %s", self.address, closed)
         self._port.ended(self, closed.why)
+
+
+def followed_from(port: SlavePort, slave_id: int) -> str:
+    """Where the slave with that id follows from; empty where none does."""
+    return next((one.address for one in port.connections if one.slave == str(slave_id) and one.copy), "")

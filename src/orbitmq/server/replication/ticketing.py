@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 
@@ -9,11 +10,13 @@ from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, StoreUnwritableError
 from orbitmq.limits.replication import TICKET_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
-from orbitmq.replication.ticket_office import TicketOffice
+from orbitmq.replication.ticket_office import TicketOffice, TwinRefused
 from orbitmq.replication.tickets import TicketBearer, TicketRefusal
 from orbitmq.server.replication.asking import crc_of
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.commit_log import CommitLog
+
+logger = logging.getLogger("orbitmq.replication")
 
 
 class Ticketing:
@@ -24,6 +27,8 @@ class Ticketing:
     ) -> None:
         self._kept = kept
         self._clock = clock
+        self._told_twins: dict[int, str] = {}
+        """Slaves of which the log says that there are two."""
         self._office = TicketOffice(
             kept.state,
             broker_name,
@@ -34,11 +39,21 @@ class Ticketing:
         )
         self._save(lambda why_not: None)
 
+    def slaves_follow_from(self, followed_from: Callable[[int], str]) -> None:
+        """Who follows now: `followed_from(id)` is its address, empty where no slave with that id does."""
+        self._office.followed_from = followed_from
+
     def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
         """A ticket for a slave, or why it gets none (FollowRefused; StoreUnwritableError where it could not be saved who it is)."""
         try:
+            if wanted.compares:
+                done(self._office.compare(wanted))
+                return
             answer = self._office.issue(wanted, os.urandom(TICKET_BYTES), self._clock.monotonic_ns())
         except OrbitError as error:
+            if isinstance(error, TwinRefused) and self._told_twins.get(wanted.broker_id) != str(error):
+                self._told_twins[wanted.broker_id] = str(error)
+                logger.warning("a slave is refused: %s", error)
             done(error)
             return
         self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else answer))

@@ -8,7 +8,13 @@ from orbitmq.client._async.administration.admin_calls import AdminCalls
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteAnswer, PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    ForgetRequest,
+    PromoteAnswer,
+    PromoteRequest,
+    ReseedAnswer,
+    ReseedRequest,
+)
 
 
 class BrokerAdmin(AdminCalls):
@@ -41,6 +47,15 @@ class BrokerAdmin(AdminCalls):
         body = wanted.encode()
         answer = await self._ask(address, RequestCode.PROMOTE_SLAVE, body=body, doing="making a slave the master")
         return PromoteAnswer.decode(answer.body).end
+
+    async def reseed_slave(self, address: str, *, although_parted: bool = False) -> ReseedAnswer:
+        """Have the slave at this address put its store aside and copy its master anew: at once, or at its next start. Where no master
+        answers, or the slave has what its master has not, it refuses, the second unless told otherwise. orbitmq's brokers only."""
+        wanted = ReseedRequest(although_parted=although_parted)
+        answer = await self._ask(
+            address, RequestCode.RESEED_SLAVE, body=wanted.encode(), doing="having a slave begin anew"
+        )
+        return ReseedAnswer.decode(answer.body)
 
     async def forget_slave(self, address: str, slave_id: int) -> bool:
         """Let another directory come with this id to the master at this address; whether the id was known. orbitmq's brokers only."""

@@ -11,6 +11,7 @@ from orbitmq.client._async.administration import broker_admin as source
 from orbitmq.client._sync.administration.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo
+from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer
 
 
 class BrokerAdmin(AdminCalls):
@@ -48,6 +49,12 @@ class BrokerAdmin(AdminCalls):
                 although_behind=although_behind,
             )
         )
+
+    def reseed_slave(self, address: str, *, although_parted: bool = False) -> ReseedAnswer:
+        """Have the slave at this address put its store aside and copy its master anew: at once, or at its next start. Where no master
+        answers, or the slave has what its master has not, it refuses, the second unless told otherwise. orbitmq's brokers only.
+        """
+        return self._loop.run(self._twin.reseed_slave(address, although_parted=although_parted))
 
     def forget_slave(self, address: str, slave_id: int) -> bool:
         """Let another directory come with this id to the master at this address; whether the id was known. orbitmq's brokers only."""

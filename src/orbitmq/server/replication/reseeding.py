@@ -1,0 +1,133 @@
+"""A slave begins anew: its store is put aside, and it copies its master from the oldest byte on.
+
+What is to be done is decided and saved while the slave runs; it is done by the next start, before the store is opened. Nothing is deleted.
+
+Rules of this file
+1. Where no master answers nothing is put aside: it might be the only copy. What the slave has and its master has not is put aside only
+   where somebody says so.
+2. What is no part of the store stays: users, settings, certificates, files of a name server, and the id of the directory, by which its
+   master knows it.
+3. A start that was killed on its way goes on where it was: each file is in one place or in the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from orbitmq.clock import Clock
+from orbitmq.errors import OrbitError, StoreDamagedError
+from orbitmq.replication.kept_state import REPLICATION_FILE, begun_anew
+from orbitmq.replication.log_relation import LogRelation
+from orbitmq.server.replication.asking import Asking
+from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import Files
+from orbitmq.store.store import MessageStore
+
+logger = logging.getLogger("orbitmq.replication")
+
+ASIDE: Final = "aside"
+_FOLDER: Final = re.compile(rf"{ASIDE}/[0-9]{{8}}T[0-9]{{9}}Z")
+
+STORE_NAMES: Final = (
+    "commitlog", "consumequeue", "consumequeue_ext", "consumequeue.removed", "index", "checkpoint", "abort", "timerwheel", "timerlog",
+    "far", "orbitmq.far", "orbitmq.id", "orbitmq.led", "orbitmq.mark", "orbitmq.once", "orbitmq.queues", "orbitmq.reserve",
+    "orbitmq.timerindex", "orbitmq.timers",
+)  # fmt: skip
+"""What lies in the root of a store."""
+
+TABLE_NAMES: Final = (
+    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "consumerOrderInfo.json", "delayOffset.json",
+    "messageRequestMode.json", "orbitmqDelayLevels.json", "timercheck", "timermetrics", "transactionMetrics",
+)  # fmt: skip
+"""What lies in `config`, and comes again from the log of the master; each may have a `.bak`."""
+
+
+class ReseedRefused(OrbitError):
+    """A slave does not begin anew; the remedy says what to do first."""
+
+
+class Reseeding:
+    """Of one slave."""
+
+    def __init__(self, asking: Asking, kept: KeptFile, store: MessageStore, clock: Clock) -> None:
+        self._asking = asking
+        self._kept = kept
+        self._store = store
+        self._clock = clock
+
+    async def prepare(self, master: str, log_id: str, *, although_parted: bool) -> str:
+        """The next start puts the store aside; where, from the root of the store. `master` is `host:port` of its main port, empty where
+        nobody knows it. Raises OrbitError where that is not to be, or could not be saved."""
+        if not self._store.log.end:
+            raise ReseedRefused("this slave has nothing yet that could be put aside")
+        if not master:
+            raise ReseedRefused("nobody says where its master is", remedy="set haMasterAddress, or namesrvAddr")
+        compared = await self._asking.compared(master, log_id)
+        own_end = self._store.log.written_end
+        has_more = own_end > compared.end or compared.relation in (LogRelation.PARTED.value, LogRelation.OTHER.value)
+        if has_more and not although_parted:
+            raise ReseedRefused(
+                f"this slave has what its master at {master} has not: {compared.why or f'it ends at {own_end}, that at {compared.end}'}",
+                remedy="look which of both logs counts; or ask for it although they have parted, and what this one has is only put aside",
+            )
+        state = self._kept.state
+        aside = state.aside = (
+            f"{ASIDE}/{datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC):%Y%m%dT%H%M%S%f}"[:-3] + "Z"
+        )
+        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._kept.save(saved.set_result)
+        if why_not := await saved:
+            state.aside = ""
+            raise ReseedRefused(f"that it is to begin anew would be forgotten with the next start: {why_not}")
+        return aside
+
+
+def put_aside(files: Files, root: Path, log_directory: Path | None) -> None:
+    """Where a command said so, put the store aside, before it is opened. `log_directory`: where the log is not within the root. Durable on
+    return. Raises OrbitError, OSError."""
+    kept = ConfigFile(files, root / "config" / REPLICATION_FILE)
+    table = kept.load()
+    folder = table.get("aside") if table else None
+    if not folder or table is None:
+        return
+    if not isinstance(folder, str) or not _FOLDER.fullmatch(folder):
+        raise StoreDamagedError(
+            f"{kept.path} names {folder!r} as the place for this store",
+            remedy=f"remove `aside` from it, or name {ASIDE}/YYYYMMDDTHHMMSSmmmZ",
+        )
+    lock = files.lock_dir(root)
+    try:
+        target = root / folder
+        files.make_dirs(target / "config")
+        for source, place in _moves(root, target, log_directory):
+            if files.exists(source):
+                files.make_dirs(place.parent)
+                files.rename(source, place)
+        if not files.exists(target / "config" / REPLICATION_FILE):
+            files.write_atomic(target / "config" / REPLICATION_FILE, files.read_bytes(kept.path))
+        for directory in (target, target / "config", target.parent, root / "config", root):
+            files.sync_dir(directory)
+        kept.save(begun_anew(table))
+    finally:
+        lock.release()
+    logger.warning(
+        "the store was put aside, in %s, by a command: this broker begins with nothing, and copies its master", target
+    )
+
+
+def _moves(root: Path, target: Path, log_directory: Path | None) -> Iterator[tuple[Path, Path]]:
+    """Where each part of a store lies, and where it is to lie."""
+    if log_directory is not None and log_directory != root / "commitlog":
+        yield log_directory, log_directory.with_name(f"{log_directory.name}.{target.name}")
+    for name in STORE_NAMES:
+        yield root / name, target / name
+    for name in TABLE_NAMES:
+        for file in (name, f"{name}.bak"):
+            yield root / "config" / file, target / "config" / file

@@ -1,0 +1,137 @@
+"""A slave begins anew by a command: its store is put aside, and it copies its master; and two copies of one slave's directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_process import RawClient, ServedProcess, until
+from test_pair import Pair, bodies, promote, send, sent_until_copied
+
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer, ReseedRequest
+from orbitmq.replication.kept_state import REPLICATION_FILE
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    yield made
+    made.end()
+
+
+def reseed(server: ServedProcess, **wanted: bool) -> Command:
+    with RawClient(server.port) as client:
+        return client.call(RequestCode.RESEED_SLAVE, {}, ReseedRequest(**wanted).encode())
+
+
+def files_below(directory: Path) -> bytes:
+    return b"".join(path.read_bytes().rstrip(b"\0") for path in sorted(directory.rglob("commitlog/0*")))
+
+
+def test_a_slave_begins_anew_in_the_running_process(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        answer = reseed(pair.slave)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        told = ReseedAnswer.decode(answer.body)
+        assert told.restarts
+        until(lambda: "the store was put aside" in pair.slave.log(), 30, what="the store put aside")
+        until(lambda: pair.slave.log().count("following the master at") == 2, 30, what="the slave following anew")
+        sent_until_copied(client, b"second")
+        assert b"first" in files_below(pair.slave.data / told.aside)
+        assert b"second" not in files_below(pair.slave.data / told.aside)
+    until(lambda: b"second" in bodies(pair.slave), 30, what="the slave having everything")
+    assert b"first" in bodies(pair.slave)
+    assert "another store had this id" not in pair.slave.log(), "its master knows it again"
+    pair.slave.stop()
+    pair.start_slave()
+    assert pair.slave.log().count("the store was put aside") == 1
+
+
+def test_a_master_does_not_begin_anew_and_neither_does_a_slave_without_one(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    answer = reseed(pair.master)
+    assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+    pair.master.kill()
+    answer = reseed(pair.slave, although_parted=True)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "cannot be asked" in (answer.remark or "")
+    assert b"first" in files_below(pair.slave.data)
+
+
+def test_what_a_slave_has_and_its_master_has_not_is_put_aside_only_where_somebody_says_so(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"both")
+        pair.slave.kill()
+        until(lambda: "is let go" in pair.master.log(), what="the end of the slave's connection")
+        assert send(client, b"only at the old master") == ResponseCode.SLAVE_NOT_AVAILABLE
+    pair.master.stop()
+    new = pair.start_master("slave")
+    with new.client() as client:
+        assert send(client, b"only at the new master") == ResponseCode.SLAVE_NOT_AVAILABLE
+    old = ServedProcess(
+        pair.directory / "master",
+        command="broker",
+        settings={**pair.slave_settings, "brokerId": 2, "namesrvAddr": f"127.0.0.1:{new.name_port}"},
+    )
+    pair.processes.append(old)
+    until(lambda: "has parted from ours" in old.log(), 30, what="the refusal")
+    answer = reseed(old)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "has parted from ours" in (answer.remark or "")
+    assert "although they have parted" in (answer.remark or "")
+    answer = reseed(old, although_parted=True)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    until(lambda: "following the master at" in old.log(), 30, what="the old master following")
+    until(lambda: b"only at the new master" in bodies(old), 30, what="the old master being a copy of the new one")
+    assert b"only at the old master" not in bodies(old)
+    assert b"only at the old master" in files_below(old.data / ReseedAnswer.decode(answer.body).aside)
+
+
+def test_of_two_copies_of_one_directory_one_follows_and_both_logs_say_why(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+        pair.slave.stop()
+        shutil.copytree(pair.slave.data, pair.directory / "twin" / "data")
+        first = pair.start_slave()
+        sent_until_copied(client, b"second")
+        twin = ServedProcess(
+            pair.directory / "twin",
+            command="broker",
+            settings={**pair.slave_settings, "namesrvAddr": f"127.0.0.1:{pair.master.name_port}"},
+        )
+        pair.processes.append(twin)
+        until(lambda: "another process follows as slave 1" in first.log(), 30, what="why it is driven out")
+        assert pair.master.log().count("a slave is refused: another process follows as slave 1") == 1
+        sent_until_copied(client, b"third")
+        assert "another process" not in twin.log()
+        twin.kill()
+        until(lambda: first.log().count("following the master at") == 3, 30, what="the other one following again")
+        sent_until_copied(client, b"fourth")
+
+
+def test_a_slave_that_began_with_nothing_leads_when_it_has_what_its_master_had(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    pair.slave.stop()
+    file = pair.slave.data / "config" / REPLICATION_FILE
+    kept = json.loads(file.read_text())
+    assert kept["seedingUntil"] > 0
+    file.write_text(json.dumps({**kept, "seedingUntil": 1 << 40}))
+    pair.start_slave()
+    pair.master.kill()
+    until(lambda: pair.slave.runtime()["orbitmqReplicaConnected"] == "false", what="the end of the connection")
+    refused = promote(pair.slave)
+    assert (refused.code, "began with nothing" in (refused.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+    assert promote(pair.slave, although_behind=True).code == ResponseCode.SUCCESS

@@ -1,0 +1,118 @@
+"""Putting the store of a slave aside before it is opened: whatever kills it on its way, nothing is lost and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.worlds.faults import Call, Killed, RecordingFiles
+
+from orbitmq.errors import StoreDamagedError, StoreLockedError
+from orbitmq.replication.kept_state import REPLICATION_FILE
+from orbitmq.server.replication.reseeding import put_aside
+from orbitmq.store.files import OsFiles
+
+FOLDER = "aside/20261128T082000123Z"
+STORE = {
+    "commitlog/00000000000000000000": b"log",
+    "consumequeue/orders/0/00000000000000000000": b"queue",
+    "orbitmq.mark": b"mark",
+    "config/topics.json": b"{}",
+    "config/topics.json.bak": b"{}",
+}
+KEPT = {
+    "config/orbitmq-access.json": b"users",
+    "config/orbitmq-changes.properties": b"changes",
+    "tls/test-key.pem": b"key",
+    "namesrv/kvConfig.json": b"{}",
+    "notes.txt": b"of an operator",
+}
+
+
+def store(root: Path, aside: str | None = FOLDER) -> None:
+    for name, data in {**STORE, **KEPT}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    table = {"directory": "d" * 32, "epochs": [[3, 100]], "slaves": {"2": "x"}, "promoted": "SYNC_MASTER"}
+    (root / "config" / REPLICATION_FILE).write_text(json.dumps(table | ({} if aside is None else {"aside": aside})))
+
+
+def assert_aside(root: Path) -> None:
+    assert {name: (root / FOLDER / name).read_bytes() for name in STORE} == STORE
+    assert not any((root / name).exists() for name in STORE)
+    assert {name: (root / name).read_bytes() for name in KEPT} == KEPT
+    assert json.loads((root / "config" / REPLICATION_FILE).read_text()) == {
+        "directory": "d" * 32,
+        "epochs": [],
+        "slaves": {},
+    }
+    assert json.loads((root / FOLDER / "config" / REPLICATION_FILE).read_text())["epochs"] == [[3, 100]]
+
+
+def test_the_store_goes_and_what_is_no_part_of_it_stays(tmp_path: Path) -> None:
+    store(tmp_path)
+    put_aside(OsFiles(), tmp_path, None)
+    assert_aside(tmp_path)
+    put_aside(OsFiles(), tmp_path, None)
+    assert_aside(tmp_path)
+
+
+def test_without_a_command_nothing_happens(tmp_path: Path) -> None:
+    put_aside(OsFiles(), tmp_path, None)
+    assert not list(tmp_path.iterdir())
+    store(tmp_path, None)
+    put_aside(OsFiles(), tmp_path, None)
+    assert (tmp_path / "commitlog").exists()
+
+
+def test_a_start_that_is_killed_at_any_call_goes_on_where_it_was(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        number += 1
+        root = tmp_path / str(number)
+        root.mkdir()
+        store(root)
+
+        def plan(call: Call, last: int = number) -> Killed | None:
+            return Killed() if call.number >= last else None
+
+        files = RecordingFiles(OsFiles(), root, plan=plan)
+        try:
+            put_aside(files, root, None)
+        except Killed:
+            put_aside(OsFiles(), root, None)
+            assert_aside(root)
+        else:
+            assert_aside(root)
+            return
+
+
+def test_a_log_elsewhere_is_put_aside_beside_itself(tmp_path: Path) -> None:
+    root, log = tmp_path / "data", tmp_path / "fast" / "log"
+    root.mkdir()
+    store(root)
+    log.mkdir(parents=True)
+    (log / "00000000000000000000").write_bytes(b"log")
+    put_aside(OsFiles(), root, log)
+    assert (tmp_path / "fast" / "log.20261128T082000123Z" / "00000000000000000000").read_bytes() == b"log"
+    assert not log.exists()
+
+
+def test_the_directory_of_a_running_broker_is_left_alone(tmp_path: Path) -> None:
+    store(tmp_path)
+    lock = OsFiles().lock_dir(tmp_path)
+    try:
+        with pytest.raises(StoreLockedError):
+            put_aside(OsFiles(), tmp_path, None)
+    finally:
+        lock.release()
+    assert (tmp_path / "commitlog").exists()
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "../elsewhere", "aside", "aside/../../x", "commitlog"])
+def test_a_place_that_no_command_chose_is_refused(tmp_path: Path, folder: str) -> None:
+    store(tmp_path, folder)
+    with pytest.raises(StoreDamagedError, match="as the place for this store"):
+        put_aside(OsFiles(), tmp_path, None)
+    assert (tmp_path / "commitlog").exists()
