@@ -14,12 +14,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from rig.brokers import Kind
 from rig.pairs import Member, Pair, send, until
+from rig.popping import GROUP as POPPERS
+from rig.popping import POP_SETTINGS, Consumer, consume, wait_stored
+from rig.popping import TOPIC as POPPED
 from rig.toolchain import BROKER_VERSION, OLD_BROKER_VERSION, java_build
+from rig.wire import Sent, Wire
 
 pytestmark = pytest.mark.java
 
 TOPIC, GROUP = "orders", "readers"
 TWO_COPIES = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
+POPS: dict[str, str] = {**POP_SETTINGS, "transactionTimeOut": "600000"}
+PREPARED, COMMIT, ROLL_BACK, END_TRANSACTION = 4, 8, 12, 37
 Available = Callable[[Callable[[], object]], None]
 
 
@@ -66,7 +72,26 @@ class Account:
 def prepare(master: Member) -> None:
     with master.wire() as wire:
         wire.create_topic(TOPIC, 2)
+        wire.create_topic(POPPED, 1)
         wire.create_group(GROUP, 5)
+        wire.create_group(POPPERS, 16)
+
+
+def half(wire: Wire, body: bytes) -> Sent:
+    """A message whose transaction is open."""
+    properties = {"TRAN_MSG": "true", "PGROUP": "judge", "UNIQ_KEY": body.decode(), "WAIT": "true"}
+    return wire.send(TOPIC, 0, body, properties, sys_flag=PREPARED)
+
+
+def decide(wire: Wire, sent: Sent, decision: int) -> None:
+    """End its transaction, as its producer does at whichever broker has the log."""
+    wire.call(
+        END_TRANSACTION,
+        {
+            "producerGroup": "judge", "tranStateTableOffset": str(sent.queue_offset), "commitLogOffset": str(int(sent.msg_id[16:], 16)),
+            "commitOrRollback": str(decision), "fromTransactionCheck": "false", "msgId": "", "transactionId": "",
+        },
+    )  # fmt: skip
 
 
 def has_tables(slave: Member, offset: int) -> bool:
@@ -89,11 +114,11 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, available: Available) -> Ite
     made = [Pair(folder / "ours", Kind.ORBITMQ, Kind.JAVA), Pair(folder / "theirs", Kind.JAVA, Kind.ORBITMQ)]
     try:
         for pair in made:
-            pair.first.launch_master(**TWO_COPIES)
+            pair.first.launch_master(**TWO_COPIES, **POPS)
         made[0].first.wait()
-        made[0].second.launch_slave()
+        made[0].second.launch_slave(**POPS)
         made[1].first.wait()
-        made[1].second.launch_slave()
+        made[1].second.launch_slave(**POPS)
         for pair in made:
             pair.second.wait()
             prepare(pair.first)
@@ -123,18 +148,38 @@ def test_ours_follows_rocketmq_and_takes_over(pairs: tuple[Pair, Pair]) -> None:
     account.send(master, "alone", 1, code=12)
     with master.wire() as wire:
         wire.commit(GROUP, TOPIC, 0, 9)
-    slave.launch_slave().wait()
+    slave.launch_slave(**POPS).wait()
     account.sent_until_copied(master, "together")
     until(lambda: has_tables(slave, 9), "the offset at the slave")
+    consumer, again = Consumer(), Consumer()
+    with master.wire() as wire:
+        later, never, _ = consume(consumer, wire, "popped")
+        again.acknowledged = consumer.acknowledged
+        wait_stored(wire)
+        open_until_later = [half(wire, b"committed"), half(wire, b"rolled back")]
+    until(
+        lambda: slave.config("consumerOffset.json")["offsetTable"].get(f"{POPPED}@{POPPERS}") == {"0": 9},
+        "how far was popped, at the slave",
+    )
     pair.wait_equal()
 
     master.kill()
     slave.kill()
-    slave.launch_master().wait()
+    slave.launch_master(**POPS).wait()
     with slave.wire() as wire:
         assert wire.committed(GROUP, TOPIC, 0) == 9
-    account.send(slave, "after", 3)
+        for popped in later:
+            again.ack(wire, popped)
+        for sent, decision in zip(open_until_later, (COMMIT, ROLL_BACK), strict=True):
+            decide(wire, sent, decision)
+        account.due_ms[b"committed"] = 0
+        account.send(slave, "after", 3)
+        until(
+            lambda: again.pop(wire, 8, 60_000) is not None and never <= again.deliveries.keys(),
+            "what was popped and not acknowledged, and only that",
+        )
     account.judge(slave)
+    assert b"rolled back" not in slave.bodies(TOPIC)
 
 
 def test_releases_of_4_follow_and_are_followed(tmp_path_factory: pytest.TempPathFactory, available: Available) -> None:
@@ -188,28 +233,41 @@ def test_rocketmq_follows_ours_and_takes_over_and_ours_refuses_it_afterwards(pai
     slave.kill()
     until(lambda: "is let go" in master.log(), "the end of the slave's connection")
     account.send(master, "alone", 3, code=11)
-    slave.launch_slave().wait()
+    slave.launch_slave(**POPS).wait()
     account.sent_until_copied(master, "together")
     account.send(master, "level", 3, level=1)
     account.send(master, "timer", 3, after_ms=2_000)
     account.send(master, "pending level", 3, level=3)
     account.send(master, "pending timer", 3, after_ms=10_000)
     until(lambda: b"timer-2" in master.bodies(TOPIC), "what is due at the master")
+    with master.wire() as wire:
+        later, never, _ = consume(Consumer(), wire, "popped")
+        open_until_later = [half(wire, b"committed"), half(wire, b"rolled back")]
     pair.wait_equal()
 
     master.kill()
     slave.kill()
-    slave.launch_master().wait()
+    slave.launch_master(**POPS).wait()
+    consumer = Consumer()  # RocketMQ was not told how far was popped, and begins anew
+    unread = never | {popped.body for popped in later}
     with slave.wire() as wire:
         assert wire.committed(GROUP, TOPIC, 0) == 7
-    account.send(slave, "after", 3)
+        for sent, decision in zip(open_until_later, (COMMIT, ROLL_BACK), strict=True):
+            decide(wire, sent, decision)
+        account.due_ms[b"committed"] = 0
+        account.send(slave, "after", 3)
+        until(
+            lambda: consumer.pop(wire, 8, 60_000) is not None and unread <= consumer.deliveries.keys(),
+            "what was popped and not acknowledged",
+        )
     account.judge(
         slave, may_repeat=("level", "timer")
     )  # delivered since it was last told, a minute or three seconds ago
+    assert b"rolled back" not in slave.bodies(TOPIC)
 
     slave.kill()
-    master.launch_master(**TWO_COPIES).wait()
-    slave.launch_slave().wait()
+    master.launch_master(**TWO_COPIES, **POPS).wait()
+    slave.launch_slave(**POPS).wait()
     until(lambda: "slave is beyond our end" in master.log(), "the refusal of a slave whose log is longer")
     refused = next(line for line in master.log().splitlines() if "slave is beyond our end" in line)
     assert "(" in refused, "what to do stands behind it"
