@@ -16,10 +16,11 @@ import typer
 
 from orbitmq.cli.cluster_access import ClusterOption, run
 from orbitmq.cli.instants import instant
-from orbitmq.cli.output import show_done, show_rows
+from orbitmq.cli.output import note, print_json, show_done, show_rows, write_text
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 
 if TYPE_CHECKING:
+    from orbitmq.cli.replica_adding import SlaveSettings
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
     from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
@@ -115,6 +116,33 @@ def promote(
         f"{slave} is the master now, from position {end} of the log on; give it brokerRole={role} and brokerId=0 before its next start",
         {"address": slave, "role": role, "end": end},
     )
+
+
+@app.command(cls=ClusterCommand)
+def add(
+    master: MasterArgument,
+    slave_id: Annotated[
+        int | None,
+        typer.Option("--id", min=1, help="brokerId of the slave; without it the first free one.", show_default=False),
+    ] = None,
+) -> None:
+    """Show the settings with which a broker becomes a slave of a master, which needs no word of it; or why it would take none."""
+    from orbitmq.cli.replica_adding import as_file, slave_settings
+
+    async def work(client: Client) -> SlaveSettings:
+        facts = await client.admin.broker_runtime(master)
+        config = await client.admin.broker_config(master)
+        brokers = await client.admin.brokers()
+        taken = {one.broker_id for one in brokers if one.name == config.get("brokerName") and one.broker_id}
+        return slave_settings(master, facts, config, taken, slave_id)
+
+    found = run(work)
+    if chosen_output() is Output.JSON:
+        print_json({"master": master, "settings": found.settings, "notes": found.notes})
+        return
+    write_text(as_file(found))
+    for text in found.notes:
+        note(text)
 
 
 @app.command(cls=ClusterCommand)

@@ -187,3 +187,64 @@ def test_a_master_forgets_a_slave(orbitmq: Run, pair: tuple[ScriptedServer, Scri
     master.on(RequestCode.FORGET_SLAVE, code=ResponseCode.QUERY_NOT_FOUND)
     ran = orbitmq("replica", "remove", master.address, "4", "-n", master.address)
     assert "no slave 4 has followed" in ran.out + ran.err
+
+
+# --- adding -----------------------------------------------------------------------------------------------------------
+
+
+CONFIG = (
+    "brokerClusterName=Main\nbrokerName=pair\nbrokerId=0\nnamesrvAddr=n1:9876;n2:9876\nmessageDelayLevel=1s 5s\n"
+    "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=65536\nlistenPort=10911\nauthenticationEnabled=false\n"
+)
+
+
+def serve_master(server: ScriptedServer, config: str = CONFIG, **facts: str) -> None:
+    told = {f"orbitmqReplica{name}": value for name, value in facts.items()}
+    server.on(
+        RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({**MASTER_FACTS, "orbitmqReplicaKnown": "[1, 3]", **told}).encode()
+    )
+    server.on(RequestCode.GET_BROKER_CONFIG, config.encode())
+
+
+def test_the_settings_of_another_slave(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master = pair[0]
+    serve_master(master)
+    ran = orbitmq("replica", "add", master.address, "-n", master.address)
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "brokerClusterName=Main", "brokerName=pair", "brokerId=2", "brokerRole=SLAVE", "namesrvAddr=n1:9876;n2:9876",
+        "messageDelayLevel=1s 5s", "flushDiskType=SYNC_FLUSH", "mappedFileSizeCommitLog=65536",
+    ]  # fmt: skip
+    assert "a data directory of its own" in ran.err
+    assert "innerClientAuthenticationCredentials" not in ran.err
+
+
+def test_where_the_master_knows_no_name_server_its_port_is_named(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    master = pair[0]
+    config = CONFIG.replace("namesrvAddr=n1:9876;n2:9876\n", "").replace("Enabled=false", "Enabled=true")
+    serve_master(master, config)
+    told = json.loads(orbitmq("replica", "add", master.address, "--id", "7", "-n", master.address, "--json").out)
+    assert told["settings"]["haMasterAddress"] == f"{master.address.rpartition(':')[0]}:10912"
+    assert told["settings"]["brokerId"] == "7"
+    assert any("accessKeyFile" in text for text in told["notes"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "words", "why"),
+    [
+        ({}, ["--id", "3"], "id 3 belongs to a slave"),
+        ({"Port": ""}, [], "opens no port for slaves"),
+        ({"Role": "SLAVE"}, [], "is a slave"),
+        ({"Refuses": "5 messages wait in the far tier"}, [], "takes no slave now: 5 messages wait"),
+    ],
+)
+def test_a_master_that_would_take_no_slave(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer], facts: dict[str, str], words: list[str], why: str
+) -> None:
+    master = pair[0]
+    serve_master(master, **facts)
+    ran = orbitmq("replica", "add", master.address, *words, "-n", master.address)
+    assert ran.code != 0
+    assert why in ran.err

@@ -8,6 +8,8 @@
                  ...CopiesNeeded      slaves that a send waits for
                  ...CopiesCounted     slaves that keep up
                  ...Slaves            JSON: a list of `ReplicaSlave`
+                 ...Known             JSON: ids of all slaves that have followed
+                 ...Refuses           why no slave may follow now; empty where one may
     of a slave:  ...Master            where it follows, or tries to
                  ...Connected         true or false
                  ...SinceMillis       since when that is so

@@ -189,6 +189,8 @@ class ReplicationRole:
             told.update(facts_of_slave(self.following, self._process.clock))
         elif self.port is not None:
             told.update(facts_of_master(self.port, self._process.clock))
+            told[f"{PREFIX}Known"] = str(sorted(self._kept.state.slaves))
+            told[f"{PREFIX}Refuses"] = self._why_not_now()
         return told
 
     @property
