@@ -132,17 +132,19 @@ class RecordedSentKeys:
         """Find the keys between two log positions, and have them recorded."""
         self._is_looking = True
 
-        def done(found: list[KeysBlock] | BaseException) -> None:
+        find, piece_bytes = self._idempotence.places_in_journal(begin, end), self._piece_bytes
+
+        def done(found: list[tuple[str, bytes]] | BaseException) -> None:
             self._is_looking = False
             if isinstance(found, BaseException):
                 logger.error("keys of sends whose records are to go could not be read, trying again: %s", found)
                 return
             self._said_below = max(end, self._said_below or 0)
-            for key, value in _pieces(found, end, self._piece_bytes):
+            for key, value in found:
                 self._unsaid[key] = value
                 self.changes.note(key)
 
-        self._store.run_blocking(self._idempotence.places_in_journal(begin, end), done)
+        self._store.run_blocking(lambda: list(_pieces(find(), end, piece_bytes)), done)
 
     @property
     def _piece_bytes(self) -> int:
