@@ -76,6 +76,26 @@ def test_expired_files_go_and_everything_that_only_spoke_of_them(little: LittleS
     assert again.send().queue_offset == queue.max_offset
 
 
+def test_files_stay_until_the_log_says_again_what_they_alone_say(little: LittleStore) -> None:
+    asked: list[int] = []
+
+    def say_below(position: int) -> bool:
+        asked.append(position)
+        return len(asked) > 2
+
+    keeper = Housekeeping(little.store, little.root, little.files, little.clock, say_below=say_below)
+    little.advance(0)
+    assert asked == [], "nothing is to go"
+    little.clock.advance(73 * HOUR_MS)
+    keeper.request()
+    little.advance(0)
+    assert (asked, len(log_files(little))) == ([49_152], 4)
+    little.advance(1_000)
+    assert (asked, len(log_files(little))) == ([49_152] * 2, 4), "asked again a second later"
+    little.advance(1_000)
+    assert (asked, len(log_files(little))) == ([49_152] * 3, 1)
+
+
 def test_a_pending_delayed_message_pins_its_file_and_all_behind_it(tmp_path: Path, disk: Disk) -> None:
     little = LittleStore(tmp_path, files=disk, levels="1s 1h")
     while len(little.store.log.sequence.segments) < 2:
