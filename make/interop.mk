@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies deployment-table bench-grpc bench-spark bench-quick
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies bench-promotion deployment-table bench-grpc bench-spark bench-quick
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -24,6 +24,9 @@ bench-messaging: $(STAMP) ## Compare transactions, POP and filters with the Java
 
 bench-copies: $(STAMP) ## Masters and slaves beside a single broker and RocketMQ's pairs (about 15 minutes, nothing else running; ARGS="--before DIR")
 	@$(BIN)/python benchmarks/copies.py --write-docs $(ARGS)
+
+bench-promotion: $(STAMP) ## A slave with a million pending timers made master by a command (15 minutes, nothing else running; ARGS="--rounds 1")
+	@$(BIN)/python benchmarks/promotion.py --write-docs $(ARGS)
 
 deployment-table: $(STAMP) ## What one master, two, and a slave keep when a process, a machine or the network fails, beside RocketMQ (10 minutes)
 	@$(BIN)/python benchmarks/deployments.py --write-docs $(ARGS)
