@@ -1,13 +1,13 @@
 """Bugs to plant into masters and slaves with real stores: a life that does not catch them checks nothing.
 
 Each is a context manager that breaks one rule while it is active. Those that need no store are in `replica_bugs`, some of which are used
-here too. A tail that is dispatched at a start, and the next offset of a cut record, need a log that is cut while it is open, which no pair
-does: they are in `test_copied_log`.
+here too. A tail that is dispatched at a start, and the next offset of a cut record (RocketMQ 7689), need a log that is cut while it is
+open, which no pair does: `test_copied_log` has both, and catches them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -15,11 +15,16 @@ from unittest import mock
 from tests.property import replica_bugs
 from tests.property.master_bugs import PLANTS as MASTER_PLANTS
 
+from orbitmq.broker.sends import Sends
 from orbitmq.replication.classic.master_link import MasterLink
 from orbitmq.replication.ticket_office import TicketOffice
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.store.retention import RetainedFile
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.rewriting import Rewriting
 
 
 @contextmanager
@@ -73,6 +78,63 @@ def store_time_of_a_new_master() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def repeats_answered_from_what_may_be_cut() -> Iterator[None]:
+    """A repeat is told where the first send lies, although copies lack that one, and another master may never get it."""
+    correct = Sends._tell_first
+
+    def at_once(self: MessageStore, end: int, wait: bool, on_done: Callable[[PutStatus], None]) -> None:
+        on_done(PutStatus.PUT_OK)
+
+    def tell_first(self: Sends, *given: Any) -> None:
+        with mock.patch.object(MessageStore, "wait_durable", at_once):
+            correct(self, *given)
+
+    with mock.patch.object(Sends, "_tell_first", tell_first):
+        yield
+
+
+@contextmanager
+def files_removed_before_copies_have_what_replaced_them() -> Iterator[None]:
+    """A record that was put again counts as gone from its old place at once, and files go when the disk has what replaced their records."""
+    correct_lowest, correct_remove = Rewriting.lowest_pending, Housekeeping._remove
+
+    def lowest_pending(self: Rewriting) -> int | None:
+        if self._store is None:
+            return correct_lowest(self)
+        sources = {entry.prepared_transaction_offset - 1 for entry in self._store.confirmation.tail}
+        known = []
+        for owner in self._owners:
+            lowest = owner.lowest_needed()
+            if lowest in sources:
+                lowest = min((at for _, at, _ in owner.pending_units() if at not in sources), default=None)  # type: ignore[attr-defined]
+            if lowest is not None:
+                known.append(lowest)
+        return min(known, default=None)
+
+    def remove(self: Housekeeping, files: Sequence[RetainedFile]) -> None:
+        store, save = self._store, self._store.save_durably
+
+        def save_durably(_: MessageStore, saved: Callable[[bool], None]) -> None:
+            def done(durable: bool) -> None:
+                with mock.patch.object(MessageStore, "confirm_offset", store.log.written_end):
+                    saved(durable)
+
+            save(done)
+
+        with (
+            mock.patch.object(MessageStore, "save_durably", save_durably),
+            mock.patch.object(self, "_say_below", return_value=True),
+        ):
+            correct_remove(self, files)
+
+    with (
+        mock.patch.object(Rewriting, "lowest_pending", lowest_pending),
+        mock.patch.object(Housekeeping, "_remove", remove),
+    ):
+        yield
+
+
 def _both(*plants: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def planted() -> Iterator[None]:
@@ -95,4 +157,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "timers released by a slave": timers_released_by_a_slave,
     "recurring messages not applied by a slave": MASTER_PLANTS["recurring messages not applied by a slave"],
     "store time goes back after a take-over": store_time_of_a_new_master,
+    "repeat answered from a record that may be cut": repeats_answered_from_what_may_be_cut,
+    "rewritten file removed before its copies are on the slave": files_removed_before_copies_have_what_replaced_them,
 }

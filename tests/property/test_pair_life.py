@@ -16,7 +16,7 @@ SHARE = 15
 """Lives of one test."""
 
 CAUGHT_WITHIN = 15
-"""Lives within which each planted bug is noticed; now in the first four."""
+"""Lives within which each planted bug is noticed; now in the first ten."""
 
 
 @pytest.mark.parametrize("first", SEEDS[::SHARE])
