@@ -210,6 +210,9 @@ class Account:
         leader = next((one for one in self.machines if one.host == host), None)
         if leader is None or leader.process is None or not self._is_connected(machine, leader):
             return
+        port = leader.process.role.port
+        if port is None or not any(one.copy and one.slave == str(machine.number + 1) for one in port.connections):
+            return  # it has not been let in yet, and gets nothing
         ours, theirs = process.store.log, leader.process.store.log
         link = (machine.lifetimes, leader.host, leader.lifetimes)
         compared_end = machine.compared[1] if machine.compared[0] == link else 0
