@@ -42,7 +42,7 @@ PAUSE_S: Final = 0.02
 PAUSE_AFTER_FAILURE_S: Final = 0.1
 ALONE_S: Final = 1.0
 """How long a master goes on that nobody copies."""
-QUIET_S: Final = 1.5
+QUIET_S: Final = 1.0
 """How long nothing more may come before the account is closed."""
 HELD_S: Final = 4.5
 """Longer than `slaveTimeout`."""
@@ -156,7 +156,7 @@ class PairRun:
 
     async def _play(self, disaster: Disaster) -> None:
         self.faults[disaster] += 1
-        await asyncio.sleep(self._chance.uniform(0.2, 1.2))
+        await asyncio.sleep(self._chance.uniform(0.1, 0.8))
         self.ledger.faults_ms.append(now_ms())
         await self._fail(disaster)
         await self._healed(disaster.value)

@@ -3,7 +3,7 @@
 SIGUSR2 cuts the power: beside the data directory a directory `after` is what the disk may hold now, and the process ends at once.
 
     PAIR_RECORDED=SEED:BOOT  record; BOOT counts how often the machine was switched on
-    PAIR_BUG=NAME            plant a bug of `pair_bugs`
+    PAIR_BUG=NAME,NAME       plant bugs of `pair_bugs`
 
 Rules of this file
 1. What was there at the start counts as synced: a process that was killed before has left it to the system, which goes on.
@@ -46,7 +46,7 @@ def record(data: Path, seed: str) -> None:
 
 
 if __name__ == "__main__":
-    if bug := os.environ.get("PAIR_BUG"):
+    for bug in filter(None, os.environ.get("PAIR_BUG", "").split(",")):
         PLANTED[bug]()
     if seed := os.environ.get("PAIR_RECORDED"):
         record(Path(sys.argv[sys.argv.index("--data") + 1]), seed)
