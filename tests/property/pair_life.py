@@ -517,12 +517,12 @@ class Life(Clients):
             assert machine.process is not None
             also = known(machine.process)
             for name, told in known(self.master).items():
-                if (machine.lacks_beginning or self.leader.lacks_beginning) and name in (
-                    "levels",
-                    "timer offsets",
-                    "undecided",
+                is_partial = machine.lacks_beginning or self.leader.lacks_beginning
+                have_gone = self.master.store.log.start > 0 or machine.process.store.log.start > 0
+                if (is_partial and name in ("levels", "timer offsets")) or (
+                    have_gone and name in ("undecided", "unnamed")
                 ):
-                    continue  # one of them knows earlier places of records whose files have gone, and numbers of queues that are empty
+                    continue  # one of them knows numbers of queues that are empty, or earlier places of records whose files have gone
                 if told != also[name]:
                     raise Broken(f"{name}: the master knows {told}, {machine.host} {also[name]}")
             levels, theirs_waiting = (list(one.release.pending_units()) for one in (self.master, machine.process))
