@@ -307,10 +307,13 @@ class TableRecords:
         if self._store is not None:
             self._store.deadlines.disarm(WAKEUP)
             self._store = None
-        for table in self._tables.values():
+        for name, table in self._tables.items():
             # What consumers committed while nobody led stands in the file alone, and says so.
             if table is not self._identity and (has_led or not table.is_gathered):
-                self._take_from_log(table, table.changes.take(sys.maxsize))
+                unrecorded = table.changes.take(sys.maxsize)
+                if not has_led and self.log_id:  # of a table that the log has no word of, nothing was noted
+                    unrecorded += [key for key in table.recorded_keys() if self._words.place(name, key) is None]
+                self._take_from_log(table, list(dict.fromkeys(unrecorded)))
         self._at_once.clear()
         if has_led:
             self._gathered.clear()
