@@ -152,7 +152,8 @@ async def test_put_is_an_upsert_by_name(broker: EmbeddedBroker, mq: orbitmq.Clie
     assert (await mq.recurring.put("tick", "reports", b"y", every=HOUR)).outcome is outcome.REPLACED
     await broker.advance(HOUR)
     assert [each.body for each in await broker.messages("reports")] == [b"y"]
-    assert (await mq.recurring.delete("tick")) == (outcome.DELETED, None)
+    deleted = await mq.recurring.delete("tick")
+    assert (deleted.outcome, deleted.recurring) == (outcome.DELETED, None)
     await broker.advance(DAY)
     assert len(await broker.messages("reports")) == 1
     assert await mq.recurring.get("tick") is None
