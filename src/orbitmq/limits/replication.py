@@ -96,7 +96,7 @@ SLAVE_CONNECTIONS_MAX: Final = 2 * COPIES_MAX
 """Connections at the port for slaves, strangers that have said nothing yet included. A further one is closed at once."""
 
 SLAVE_BATCHES_PER_PASS: Final = 16
-"""Transfers to one slave before others have their turn: half a megabyte, less than a millisecond of the loop."""
+"""Transfers to one slave in one pass of the loop, in one write: half a megabyte, less than a millisecond of the loop."""
 
 # --- tables of a RocketMQ master -----------------------------------------------------------------------------------
 TABLES_PERIOD_MS: Final = 10_000

@@ -167,9 +167,10 @@ class Following:
         self.received_bytes += len(data)
         store = self._store
         try:
-            for piece in self.link.receive_data(data, now_ns):
-                store.append_raw(piece.position, bytes(piece.data))
-                self.rate.add(len(piece.data))
+            if pieces := self.link.receive_data(data, now_ns):  # they follow one another
+                joined = b"".join([piece.data for piece in pieces])
+                store.append_raw(pieces[0].position, joined)
+                self.rate.add(len(joined))
         except RecordError as error:
             self.failed(
                 LinkEnd.MISMATCH,

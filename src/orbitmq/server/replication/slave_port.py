@@ -234,6 +234,8 @@ class SlaveConnection(asyncio.Protocol):
         self._opening: bytes | None = b""
         """What has come before it was known how the slave begins; None since."""
         self._is_paused = False
+        self._goes_on = False
+        """The next pass of the loop sends more."""
         self._told = -1
         self.address = ""
         self.slave = ""
@@ -335,20 +337,29 @@ class SlaveConnection(asyncio.Protocol):
             else:
                 link.start_checked(is_record, port.clock.monotonic_ns())
         self._tell_gate()
+        if not self._goes_on:
+            self._read_transfers()
+        self._write()
+        if link.closed is not None:
+            self._close()
+
+    def _read_transfers(self) -> None:
+        """What one pass of the loop may send. Where more waits, the next pass goes on, whatever else is heard of before."""
+        link, port = self.link, self._port
         for _ in range(SLAVE_BATCHES_PER_PASS):
-            self._write()
             if self._is_paused or (read := link.next_read(port.clock.monotonic_ns())) is None:
-                break
+                return
             data = port.read_now(read)
             if data is None:
                 port.read_cold(read, self)
-                break
+                return
             link.read_done(data, port.clock.monotonic_ns())
-        else:
-            self._write()
-            asyncio.get_running_loop().call_soon(self.go_on)
-        if link.closed is not None:
-            self._close()
+        self._goes_on = True
+        asyncio.get_running_loop().call_soon(self._next_pass)
+
+    def _next_pass(self) -> None:
+        self._goes_on = False
+        self.go_on()
 
     def was_read(self, read: LogRead, data: bytes | BaseException | None) -> None:
         """A thread has read it, or could not."""
