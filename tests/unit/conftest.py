@@ -51,6 +51,7 @@ JUDGED_BY = {
     _Code.PROMOTE_SLAVE: "system/test_pair.py",
     _Code.RESEED_SLAVE: "system/test_pair_reseeding.py",
     _Code.FORGET_SLAVE: "system/test_pair.py",
+    _Code.READ_LOG: "system/test_pair_damage.py",
     _Code.UPDATE_AND_CREATE_ACL_CONFIG: "unit/broker/test_plain_accounts.py",
     _Code.DELETE_ACL_CONFIG: "unit/broker/test_plain_accounts.py",
     _Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "unit/broker/test_plain_accounts.py",

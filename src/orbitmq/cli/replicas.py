@@ -220,6 +220,7 @@ def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
             {
                 "slave": slave["slave"],
                 "address": slave["address"],
+                "main_address": slave.get("mainAddress") or None,
                 "position": slave["position"],
                 "behind_bytes": slave["behindBytes"],
                 "behind_ms": slave["behindMillis"],
@@ -233,6 +234,7 @@ def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
         {
             "slave": slave.addr,
             "address": slave.addr,
+            "main_address": None,
             "position": slave.slave_ack_offset,
             "behind_bytes": slave.diff,
             "behind_ms": None,
@@ -255,7 +257,7 @@ def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = [
         {
             **row,
-            "other_end": slave["address"],
+            "other_end": _slave_named(slave),
             "position": slave["position"],
             "behind_bytes": slave["behind_bytes"],
             "behind_ms": slave["behind_ms"],
@@ -270,6 +272,13 @@ def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     if told["trouble"]:
         rows[0]["note"] = "; ".join(filter(None, (told["trouble"], rows[0]["note"])))
     return rows
+
+
+def _slave_named(slave: Mapping[str, Any]) -> str:
+    """Its id and where it serves clients, where it said so; else the address of its connection."""
+    if not slave["main_address"]:
+        return str(slave["address"])
+    return f"{slave['slave']} at {slave['main_address']}"
 
 
 def _following(connected: bool | None) -> str | None:

@@ -76,6 +76,40 @@ FOLLOW_TAIL_BYTES: Final = 4_096
 SLAVE_NAME_CHARS_MAX: Final = 128
 """Names in a request for a ticket: of the group and of the store. Broker names are not longer either."""
 
+# --- damage --------------------------------------------------------------------------------------------------------
+MEND_READ_BYTES: Final = 1024 * 1024
+"""Of the log of another copy, asked for at a time to mend a damaged place: what one answer carries, and what a read holds in memory."""
+
+MEND_RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""A damaged place that is longer is not mended in place: it is held in memory until it was checked as a whole. Where so much is gone, the
+file or the whole store comes from the other copy."""
+
+MEND_BEFORE_BYTES: Final = 4_096
+"""Of the bytes before a damaged place, which the other copy has to repeat: several records, whose times and hosts are not those of another
+log."""
+
+MEND_CALL_MS: Final = 10_000
+"""Another copy may have to read its disk before it answers; one that needs longer is asked again later."""
+
+MEND_PAUSE_MS: Final = 10_000
+"""Pause before the other copies are asked again for what none of them gave."""
+
+MEND_PLACES_SHOWN: Final = 8
+"""Damaged places that are named in what a broker tells of itself; of more, only how many."""
+
+WALK_SLICE_BYTES: Final = 1024 * 1024
+"""Of the log, looked at in one step of a thread: a millisecond of it for the records, and what the disk takes."""
+
+CHECK_STEP_MS: Final = 1_000
+"""Between two steps of a broker with copies through its whole log, to find damage before somebody asks for it: one slice a second costs a
+thousandth of a core, and a log of 100 GiB takes 28 hours."""
+
+CHECK_PAUSE_MS: Final = 3_600_000
+"""Between the end of such a pass and the next one: a small log is not read all the time."""
+
+WALK_AGAIN_MS: Final = 60_000
+"""A file in which a walk found no damage is not walked again so soon, whatever a reader says of a place in it."""
+
 # --- epochs --------------------------------------------------------------------------------------------------------
 EPOCH_MARKS_MAX: Final = 1_000
 """Epochs that are remembered, as many as a handshake of RocketMQ carries. The oldest goes when one more begins: where the log of another

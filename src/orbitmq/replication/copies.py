@@ -2,13 +2,15 @@
 
     SEEDING  ->  BEHIND  ->  JOINING  ->  COUNTED
                    ^------------+------------+      late, or too far behind
+    DAMAGED
 
 Rules of this file
 1. Every connection of a slave begins with the position of that connection, also where an earlier one was further. Nothing is
    remembered of a slave that has gone.
 2. Of slaves without a name only the last connection of each address counts. It may be the same slave, which has lost what it had, while
    nobody has found its earlier connection dead yet; and two slaves of one machine fail together.
-3. A copy that is being seeded counts for nothing: it lacks what lies before its position.
+3. A copy that is being seeded counts for nothing: it lacks what lies before its position. Neither does one whose log is damaged, on this
+   connection: when it is mended, the slave connects anew.
 4. A copy that does not have within the timeout what was written counts no longer, and neither does one too far behind.
 5. It joins again when it keeps up: it has what was written a moment ago. From then on it holds confirming back, and it counts when it has
    all that is confirmed. Without the first, a copy that is a moment behind would never be level with a log that is written to all the
@@ -34,6 +36,7 @@ from orbitmq.units import NS_PER_MS
 
 class CopyState(enum.Enum):
     SEEDING = "seeding"
+    DAMAGED = "damaged"
     BEHIND = "behind"
     JOINING = "joining"
     """It keeps up, and does not have all that is confirmed yet."""
@@ -63,6 +66,7 @@ HOLDING: Final = (CopyState.JOINING, CopyState.COUNTED)
 
 NOT_COUNTED: Final = {
     CopyState.SEEDING: "it is being given what it lacks",
+    CopyState.DAMAGED: "its log is damaged before its position",
     CopyState.BEHIND: "it has not kept up since it connected",
     CopyState.JOINING: "it keeps up, and does not have all that is confirmed yet",
 }
@@ -107,13 +111,21 @@ class Copies:
     # --- slaves come and go ------------------------------------------------------------------------------------------
 
     def connected(
-        self, slave: str, position: int, now_ns: int, *, counts_as: str | None = None, seeding: bool = False
+        self,
+        slave: str,
+        position: int,
+        now_ns: int,
+        *,
+        counts_as: str | None = None,
+        seeding: bool = False,
+        damaged: bool = False,
     ) -> Copy | None:
         """A slave follows from `position` on. An earlier connection of the same slave counts no longer: whoever owns it closes it. None:
         there are as many slaves as can be."""
         if slave not in self._by_slave and len(self._by_slave) >= COPIES_MAX:
             return None
-        copy = Copy(slave, counts_as or slave, position, CopyState.SEEDING if seeding else CopyState.BEHIND)
+        state = CopyState.DAMAGED if damaged else CopyState.SEEDING if seeding else CopyState.BEHIND
+        copy = Copy(slave, counts_as or slave, position, state)
         self._by_slave.pop(slave, None)
         self._by_slave[slave] = self._last[copy.counts_as] = copy
         self.tick(now_ns)

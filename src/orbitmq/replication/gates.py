@@ -50,10 +50,11 @@ class CopiesGate:
     # --- slaves -------------------------------------------------------------------------------------------------------
 
     def connected(
-        self, slave: str, position: int, *, counts_as: str | None = None, seeding: bool = False
+        self, slave: str, position: int, *, counts_as: str | None = None, seeding: bool = False, damaged: bool = False
     ) -> Copy | None:
         """See `Copies.connected`."""
-        copy = self.copies.connected(slave, position, self._clock.monotonic_ns(), counts_as=counts_as, seeding=seeding)
+        now_ns = self._clock.monotonic_ns()
+        copy = self.copies.connected(slave, position, now_ns, counts_as=counts_as, seeding=seeding, damaged=damaged)
         self._settle()
         return copy
 

@@ -80,7 +80,7 @@ class TicketOffice:
         """A ticket for this slave. Raises FollowRefused."""
         self._check_log(wanted)
         self._check_twin(wanted)
-        bearer = TicketBearer(wanted.broker_name, wanted.broker_id, wanted.directory)
+        bearer = TicketBearer(wanted.broker_name, wanted.broker_id, wanted.directory, wanted.address, wanted.is_damaged)
         refusal = self._tickets.issue(bearer, secret, now_ns)
         if refusal is not None:
             raise FollowRefused(refusal.value)

@@ -40,11 +40,13 @@ class TicketRefusal(enum.Enum):
 
 
 class TicketBearer(NamedTuple):
-    """Who a slave is: `store` is the identity of its directory."""
+    """Who a slave is: `store` is the identity of its directory, `address` its main port, `is_damaged` whether its log lacks something."""
 
     group: str
     slave_id: int
     store: str
+    address: str = ""
+    is_damaged: bool = False
 
 
 class _Issued(msgspec.Struct, frozen=True):
@@ -99,6 +101,8 @@ class Tickets:
 
     def _refusal(self, bearer: TicketBearer) -> TicketRefusal | None:
         if not all(0 < len(name) <= SLAVE_NAME_CHARS_MAX for name in (bearer.group, bearer.store)):
+            return TicketRefusal.BAD_NAME
+        if len(bearer.address) > SLAVE_NAME_CHARS_MAX:
             return TicketRefusal.BAD_NAME
         if bearer.group != self._group:
             return TicketRefusal.OTHER_GROUP

@@ -176,7 +176,7 @@ class BrokerRole:
         tools.broker.issue_ticket = self.replication.issue
         tools.broker.make_master = self.replication.promote
         tools.broker.begin_anew = self.replication.reseed
-        tools.broker.forget_slave = self.replication.forget
+        tools.broker.forget_slave, tools.broker.log_range = self.replication.forget, self.replication.mending.answer
         tools.broker.more_facts.append(self.replication.facts)
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request

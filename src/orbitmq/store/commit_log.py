@@ -43,6 +43,10 @@ WINDOW_BYTES = 256 * 1024
 """About how much is read together at most."""
 
 
+class NotDurableError(OSError):
+    """A sync failed: what was written before may be lost, of others as well."""
+
+
 class CommitLog:
     """The files of `commitlog/` as one range of bytes, from `start` to `end`."""
 
@@ -168,6 +172,19 @@ class CommitLog:
                 self.mend()
             raise
         self.written_end = self.end
+
+    def overwrite(self, position: int, data: bytes) -> bool:
+        """Put sound bytes of another copy in the place of damaged ones, inside one file and below what was written; durable on return.
+        False: the file is gone. Blocks; on any thread. Raises OSError; `NotDurableError` where they were written and may not last."""
+        segment = self._written(position, len(data))
+        if segment is None:
+            return False
+        segment.file.pwrite(data, position - segment.base)
+        try:
+            segment.file.datasync()
+        except OSError as error:
+            raise NotDurableError(error.errno, error.strerror, str(segment.path)) from error
+        return True
 
     def mend(self) -> None:
         """Make everything behind the end read as zeros again where a failed write was: records may not follow what it left.

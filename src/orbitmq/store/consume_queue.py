@@ -345,6 +345,17 @@ class ConsumeQueue:
         self.begins_empty = True
         return True
 
+    def restore(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        """Write the unit of a record that was mended in the log, where the file holds only zeros for it; whether it did. Raises OSError."""
+        unit = self.kept_unit(queue_offset) if self.min_offset <= queue_offset < self.max_offset else None
+        segment = self._sequence.find(queue_offset * UNIT_BYTES)
+        if unit is None or any(unit) or not size or segment is None:
+            return False
+        segment.file.pwrite(UNIT.pack(physical_offset, size, tags_code), queue_offset * UNIT_BYTES - segment.base)
+        segment.dirty = True
+        self.forget_block()
+        return True
+
     def write_tail(self) -> None:
         """Write the units that wait in memory. Raises OSError; what was not written stays in memory."""
         tail = self._tail

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -316,3 +316,13 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in (*self._queues.values(), *self._ended):
             queue.close()
+
+
+def restore_units(queues: ConsumeQueues, entries: Iterable[Dispatched]) -> int:
+    """Records were mended in the log: write their units where queues have lost them; how many. Raises OSError."""
+    count = 0
+    for entry in entries:
+        queue = queues.get(entry.topic, entry.queue_id) if entry.has_queue_unit else None
+        if queue is not None:
+            count += queue.restore(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code)
+    return count

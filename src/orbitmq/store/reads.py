@@ -59,6 +59,15 @@ class RecordsNotInMemory(Exception):
         self.positions = tuple(positions)
 
 
+def being_fetched(position: int) -> OSError:
+    """Why a damaged record is neither served nor passed over."""
+    return OSError(errno.EIO, f"the record at {position} is damaged here, and asked for at another copy")
+
+
+def _nobody_has_it(position: int) -> bool:
+    return False
+
+
 class Reads:
     """All reading of one store, by its owner."""
 
@@ -78,6 +87,9 @@ class Reads:
         """Records that failed their check when read; each was reported and not served."""
         self.failed = 0
         """Reads that failed; whoever asked was told."""
+        self.suspect: Callable[[int], bool] = _nobody_has_it
+        """Told of a log position whose record failed its check or cannot be read. True: another copy may have it, and whoever asked is to
+        ask again."""
 
     @property
     def warm_from(self) -> int:
@@ -201,8 +213,14 @@ class Reads:
             if read.damaged_at is not None:
                 self.damaged += 1
                 logger.error("the record at %d fails its check and is not served", read.damaged_at)
+                if self.suspect(read.damaged_at) and not read.records:
+                    done(self._failure(being_fetched(read.damaged_at)))
+                    return
             done(reading.settle_cold(result, cold, read))
         else:
+            if isinstance(read, OSError):
+                for begin, _ in cold.spans:
+                    self.suspect(begin)
             done(self._failure(read))
 
     def _failure(self, problem: object) -> ReadProblem:

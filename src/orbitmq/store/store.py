@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.store import reading
+from orbitmq.store.commit_log import NotDurableError
 from orbitmq.store.confirmation import Confirmation
 from orbitmq.store.dispatch import Derived, Dispatched
 from orbitmq.store.durability import OnDone, PutStatus, told_through
@@ -483,6 +484,17 @@ class MessageStore:
         self._written_saves.save_now()  # recovery must not find the old messages and number the new ones after them
         self.durable_saves.begin()
         self.remove_paths([self.queues.removed_directory])
+
+    def overwrite(self, position: int, data: bytes, done: Callable[[bool | BaseException], None]) -> None:
+        """Put the sound records of another copy in the place of damaged ones, which are confirmed; see `CommitLog.overwrite`. `done` is
+        told when they are durable, or why not."""
+
+        def ended(result: bool | BaseException) -> None:
+            if isinstance(result, NotDurableError):
+                self._sync_failed(result)
+            done(result)
+
+        self._lanes.inner.submit(lambda: self.log.overwrite(position, data), ended)
 
     def drop_first_segments(self, count: int) -> list[Path]:
         """Forget the oldest commit log files and what only speaks of them; answers the files to remove."""

@@ -415,6 +415,17 @@ HTTP2_ENDS: Final = _counter(
 
 # --- copies -----------------------------------------------------------------------------------------------------------
 REPLICA_ROLE: Final = _gauge("orbitmq_replica_role", "1; `role` is what brokerRole says.", "role")
+REPLICA_DAMAGED: Final = _gauge(
+    "orbitmq_replica_damaged_places",
+    "Places where the log is damaged, and no other copy has given what is missing yet.",
+)
+REPLICA_MENDED: Final = _counter(
+    "orbitmq_replica_mended_places_total", "Damaged places of the log that were mended from another copy."
+)
+REPLICA_MENDED_BYTES: Final = _counter(
+    "orbitmq_replica_mended_bytes_total",
+    "Bytes of the log that came from another copy, because they were damaged here.",
+)
 REPLICA_COPIES_NEEDED: Final = _gauge(
     "orbitmq_replica_copies_needed", "Slaves that a send waits for; 0 where it waits for none."
 )

@@ -25,6 +25,7 @@ from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import EncodedMessage, NewMessage
 from orbitmq.store.reading import read_sound
+from orbitmq.store.reads import being_fetched
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.restoring import Undeliverable, quarantine_message
 
@@ -164,8 +165,8 @@ def read_cold(
     done: Callable[[list[tuple[int, bytes | None]] | BaseException], None],
 ) -> None:
     """Read and check the records at (log position, size) on the worker; `done` gets (log position, record or None) in the same
-    order, or why nothing could be read. None stands for a record that is damaged or gone; one that could not be read is left out,
-    for whoever asked to ask again (`left_out`)."""
+    order, or why nothing could be read. None stands for a record that is damaged or gone; one that could not be read, or that another
+    copy may have, is left out, for whoever asked to ask again (`left_out`)."""
 
     def job() -> list[tuple[int, bytes | None]]:
         found: list[tuple[int, bytes | None]] = []
@@ -180,7 +181,13 @@ def read_cold(
             raise problem
         return found
 
-    store.read_elsewhere(job, done)
+    def read(found: list[tuple[int, bytes | None]] | BaseException) -> None:
+        if isinstance(found, list) and any(record is None for _, record in found):
+            there = [one for one in found if one[1] is not None or not store.reads.suspect(one[0])]
+            found = there if there else being_fetched(found[0][0])
+        done(found)
+
+    store.read_elsewhere(job, read)
 
 
 def left_out(units: Sequence[int], found: Sequence[tuple[int, Data]]) -> list[int]:

@@ -39,6 +39,7 @@ MASTER_FACTS = {
                 "behindMillis": 4200,
                 "state": "behind",
                 "whyNot": "it is late",
+                "mainAddress": "10.0.0.7:10911",
             }
         ]
     ),
@@ -84,7 +85,21 @@ def test_a_pair_as_a_table(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedSer
     shown = orbitmq("replica", "status", "-n", pair[0].address)
     assert shown.code == 0, shown.err
     _, master, slave = shown.out.splitlines()
-    words = ["pair", "0", pair[0].address, "SYNC_MASTER", "1000", "900", SLAVE, "700", "300", "4200", "behind"]
+    words = [
+        "pair",
+        "0",
+        pair[0].address,
+        "SYNC_MASTER",
+        "1000",
+        "900",
+        "1",
+        "at",
+        "10.0.0.7:10911",
+        "700",
+        "300",
+        "4200",
+        "behind",
+    ]
     assert master.split()[: len(words)] == words
     assert "1 more slave has to keep up; it is late" in master
     assert slave.split()[:7] == ["pair", "1", pair[1].address, "SLAVE", "700", "700", "10.0.0.1:10912"]
@@ -98,6 +113,7 @@ def test_a_pair_as_json(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer
         {
             "slave": "1",
             "address": SLAVE,
+            "main_address": "10.0.0.7:10911",
             "position": 700,
             "behind_bytes": 300,
             "behind_ms": 4200,

@@ -137,6 +137,19 @@ def test_what_is_confirmed_never_goes_back_and_a_joining_copy_gets_level() -> No
     assert copy.state is COUNTED
 
 
+def test_a_copy_whose_log_is_damaged_counts_for_nothing_on_this_connection() -> None:
+    master = Master()
+    copy = master.copies.connected("1", 1_000, master.now_ns, damaged=True)
+    assert copy is not None
+    end = master.write(10)
+    master.report(copy, end)
+    assert copy.state is CopyState.DAMAGED
+    assert master.copies.outcome(end) is CopyOutcome.SLAVE_NOT_AVAILABLE
+    assert master.copies.confirmable_end is None
+    assert "damaged" in master.copies.why_not_counted(copy)
+    assert master.connect("1", end).state is COUNTED, "it was mended, and has connected anew"
+
+
 def test_a_copy_that_is_being_seeded_counts_for_nothing() -> None:
     master = Master()
     copy = master.connect("1", 1_000, seeding=True)

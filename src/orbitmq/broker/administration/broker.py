@@ -31,6 +31,7 @@ from orbitmq.protocol.remoting.replication_bodies import (
     FollowAnswer,
     FollowRequest,
     ForgetRequest,
+    LogRangeRequest,
     PromoteAnswer,
     PromoteRequest,
     ReseedAnswer,
@@ -61,6 +62,8 @@ class BrokerAdminProcessor:
             False
         )
         """Lets another directory come with this id, and tells whether it was known. Set by such a server as well."""
+        self.log_range: Callable[[LogRangeRequest, Callable[[bytes | OrbitError], None]], None] | None = None
+        """Answers another copy of this log with bytes of it, or tells why not. Set by such a server as well."""
         self.room: Callable[[], tuple[int, int] | None] = lambda: None
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
@@ -133,6 +136,12 @@ class BrokerAdminProcessor:
                 _tell(command, peer, None if known is True else known)
 
         self.forget_slave(wanted.broker_id, done)
+
+    def read_log(self, command: Command, peer: Peer) -> None:
+        """READ_LOG: another copy of this log lacks some of it, which is damaged there. Answered when it was read."""
+        if self.log_range is None:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker has no copies")
+        self.log_range(LogRangeRequest.decode(command.body), partial(_tell, command, peer))
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()
@@ -251,9 +260,10 @@ def _duration(seconds: int) -> str:
 
 
 def _tell(
-    command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | ReseedAnswer | OrbitError | None
+    command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | ReseedAnswer | bytes | OrbitError | None
 ) -> None:
     if isinstance(result, OrbitError):
         peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))
     else:
-        peer.send(response(command, ResponseCode.SUCCESS, None, None, b"" if result is None else result.encode()))
+        body = result if isinstance(result, bytes) else b"" if result is None else result.encode()
+        peer.send(response(command, ResponseCode.SUCCESS, None, None, body))

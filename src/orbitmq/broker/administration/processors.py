@@ -91,6 +91,7 @@ class Administration(Room):
             code.PROMOTE_SLAVE: broker.promote,
             code.FORGET_SLAVE: broker.forget,
             code.RESEED_SLAVE: broker.reseed,
+            code.READ_LOG: broker.read_log,
             code.VIEW_BROKER_STATS_DATA: self.statistics.view,
             code.CLEAN_EXPIRED_CONSUMEQUEUE: upkeep.expired_queues,
             code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,

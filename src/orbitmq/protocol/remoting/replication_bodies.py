@@ -18,6 +18,7 @@ class FollowRequest(JsonBody):
     that log ends, `epochs` who wrote it from where on (the text of `orbitmq.replication.epoch_marks`), empty where nothing is known.
     `tail_crc` is the CRC-32 of its last `tail_bytes` bytes. `process` is another text in each life of the slave's process. With `compares`
     it only asks what its log is to the master's, and gets no ticket.
+    `address` is where the main port is reached. `is_damaged`: it has not all of that log, because its disk has lost some in the middle.
     """
 
     broker_name: str
@@ -30,6 +31,8 @@ class FollowRequest(JsonBody):
     tail_crc: Int64 = 0
     process: str = ""
     compares: bool = False
+    address: str = ""
+    is_damaged: bool = False
 
 
 class FollowAnswer(JsonBody):
@@ -56,6 +59,18 @@ class PromoteAnswer(JsonBody):
     """Answer to PROMOTE_SLAVE: the log went up to `end` when the slave became master."""
 
     end: Int64
+
+
+class LogRangeRequest(JsonBody):
+    """Body of READ_LOG, to a master or a slave with the same log: its bytes from `position` on, `size` of them. What asks has the log `log`
+    confirmed up to `end`, written by `epochs`, as in `FollowRequest`. The answer's body is these bytes alone."""
+
+    broker_name: str
+    log: str
+    end: Int64
+    epochs: str
+    position: Int64
+    size: Int64
 
 
 class ForgetRequest(JsonBody):

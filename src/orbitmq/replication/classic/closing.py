@@ -28,6 +28,8 @@ class LinkEnd(enum.Enum):
     WENT_BACK = "report went back"
     LOG_CUT = "our log was cut"
     LOG_UNREADABLE = "our log is not readable"
+    DAMAGED = "our log is damaged"
+    """Damage was found, or mended: the slave says so to its master with the next connection."""
 
     MISMATCH = "master goes on elsewhere"
     """The position of a transfer is not the end of our log."""

@@ -263,6 +263,11 @@ class MasterLink:
         self._wanted = records.next_size
         return 0
 
+    @property
+    def begins_with_record(self) -> bool:
+        """What is to be read begins with a record or the filler of a file, and not inside a record that is larger than a transfer."""
+        return not self._record_left
+
     def read_failed(self, why: str) -> None:
         """The last `next_read` cannot be had: the slave is not sent anything that could not be read."""
         self._reading = None

@@ -9,8 +9,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from orbitmq.protocol.records import BLANK_BYTES_MIN
+from orbitmq.protocol.checksum import crc32
+from orbitmq.protocol.records import BLANK_BYTES_MIN, MagicCode
+from orbitmq.store.reading import sound_prefix
 
+_prefix_at = struct.Struct(">iI").unpack_from
 _size_at = struct.Struct(">i").unpack_from
 _SIZE_BYTES = 4
 
@@ -33,3 +36,15 @@ def whole_records(data: bytes | memoryview) -> WholeRecords | None:
             return WholeRecords(at, size)
         at += size
     return WholeRecords(at, 0)
+
+
+def unsound_at(data: bytes | memoryview, position: int) -> int | None:
+    """`data` begins at this log position with a record or the filler of a file. Log position of the first record in it that fails its
+    check; None where none does, as far as whole ones go. 0.2 us a record and the checksum of its body."""
+    at = sound_prefix(memoryview(data), position, crc32)
+    left = len(data) - at
+    if left < BLANK_BYTES_MIN:
+        return None
+    size, magic = _prefix_at(data, at)
+    is_cut = magic in (MagicCode.V1, MagicCode.V2) and size > left
+    return None if is_cut or magic == MagicCode.BLANK else position + at

@@ -10,20 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
-from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, MASTER_LIVES_MS, TICKET_BYTES, TICKET_REQUEST_MS
+from orbitmq.limits.replication import (
+    FOLLOW_TAIL_BYTES,
+    MASTER_LIVES_MS,
+    MEND_CALL_MS,
+    TICKET_BYTES,
+    TICKET_REQUEST_MS,
+)
 from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, LogRangeRequest
 from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.ticket_office import adopt_epochs
 from orbitmq.server.outbound import Calling, Outbound
+from orbitmq.server.registration import BrokerIdentity
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.commit_log import CommitLog
 
@@ -39,11 +47,18 @@ class Asking:
     """Of one slave: who it is, and what it has of the log."""
 
     def __init__(
-        self, broker_name: str, broker_id: int, log: CommitLog, kept: KeptFile, clock: Clock, calling: Calling
+        self,
+        identity: BrokerIdentity,
+        log: CommitLog,
+        kept: KeptFile,
+        clock: Clock,
+        calling: Calling,
+        is_damaged: Callable[[], bool],
     ) -> None:
-        self._name = broker_name
-        self._id = broker_id
+        """`is_damaged()`: the log lacks something in the middle."""
+        self._identity = identity
         self._process = os.urandom(PROCESS_ID_BYTES).hex()
+        self._is_damaged = is_damaged
         self._log: Final = log
         self._kept: Final = kept
         self._clock = clock
@@ -81,14 +96,16 @@ class Asking:
         state, end = self._kept.state, self._log.end
         tail_bytes = _tail_bytes(self._log, end)
         return FollowRequest(
-            broker_name=self._name,
-            broker_id=self._id,
+            broker_name=self._identity.name,
+            broker_id=self._identity.broker_id,
             directory=state.directory,
             log=log_id,
             end=end,
             epochs=encode_marks(state.epochs).decode("ascii") if state.epochs.marks else "",
             tail_bytes=tail_bytes,
             tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
+            address=self._identity.address,
+            is_damaged=self._is_damaged(),
             process=self._process,
             compares=compares,
         )
@@ -103,6 +120,13 @@ class Asking:
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError(answer.code, answer.remark or "", address=main)
         return FollowAnswer.decode(bytes(answer.body))
+
+    async def log_range(self, main: str, wanted: LogRangeRequest) -> bytes:
+        """Bytes of the log that another copy has, whatever they are. Raises OrbitError where it gives none."""
+        answer = await self._call(main, request(RequestCode.READ_LOG, None, wanted.encode()), MEND_CALL_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteError(answer.code, answer.remark or "", address=main)
+        return bytes(answer.body)
 
     async def is_master(self, main: str) -> bool:
         """Whether a broker answers there that does not say it is a slave."""

@@ -160,6 +160,11 @@ class Following:
         self._go_on()
         self._turn.schedule()  # it sets the alarm, which nothing else may do for long
 
+    def connect_anew(self, why: LinkEnd) -> None:
+        """What the master was told of this slave is not so any more."""
+        if self.is_connected:
+            self.failed(why)
+
     # --- the log comes --------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:

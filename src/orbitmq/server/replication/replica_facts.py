@@ -3,7 +3,9 @@
     orbitmqReplicaRole                what brokerRole says
     orbitmqReplicaLogEnd              position after the last written byte
     orbitmqReplicaConfirmedEnd        up to there consumers see the log
-    orbitmqReplicaTrouble             why a slave does not follow, or what a master lacks; empty where all is well
+    orbitmqReplicaTrouble             why a slave does not follow, what a master lacks, where the log is damaged; empty where all is well
+    orbitmqReplicaDamagedPlaces       places where the log is damaged that no other copy has mended yet
+    orbitmqReplicaMendedBytes         of the log, which came from another copy since the start
     of a master: ...Port              where it listens for slaves; empty where it does not
                  ...CopiesNeeded      slaves that a send waits for
                  ...CopiesCounted     slaves that keep up
@@ -45,9 +47,11 @@ class ReplicaSlave(msgspec.Struct, frozen=True, rename="camel"):
     behind_bytes: int
     behind_millis: int
     state: str
-    """`counted`, `joining`, `behind` or `seeding`."""
+    """`counted`, `joining`, `behind`, `seeding` or `damaged`."""
     why_not: str
     """Why it does not count; empty where it does."""
+    main_address: str
+    """Where it serves clients; empty where it did not say so."""
 
 
 def slaves_of(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
@@ -60,7 +64,14 @@ def slaves_of(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
             lag, why_not = copies.lag(copy, now_ns), copies.why_not_counted(copy)
             told.append(
                 ReplicaSlave(
-                    connection.slave, connection.address, copy.position, lag.bytes, lag.ms, copy.state.value, why_not
+                    connection.slave,
+                    connection.address,
+                    copy.position,
+                    lag.bytes,
+                    lag.ms,
+                    copy.state.value,
+                    why_not,
+                    connection.main_address,
                 )
             )
     return told

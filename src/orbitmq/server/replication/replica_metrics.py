@@ -29,6 +29,10 @@ class ReplicaMetrics:
     def __call__(self) -> Iterator[Family]:
         role = self._role
         yield by_label(catalogue.REPLICA_ROLE, [(role.kind.value, 1)])
+        damage = role.mending.damage
+        yield one(catalogue.REPLICA_DAMAGED, len(damage.places))
+        yield one(catalogue.REPLICA_MENDED, damage.mended_count)
+        yield one(catalogue.REPLICA_MENDED_BYTES, damage.mended_bytes)
         if role.following is not None:
             yield from self._slave(role.following)
         elif role.port is not None:

@@ -30,9 +30,11 @@ from orbitmq.protocol.remoting.replication_bodies import (
     ReseedAnswer,
     ReseedRequest,
 )
+from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES
+from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import Asking
@@ -40,6 +42,7 @@ from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.master_tables import MasterTables
+from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
 from orbitmq.server.replication.slave_port import SlavePort, followed_from
@@ -105,8 +108,15 @@ class ReplicationRole:
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
         new_directory = os.urandom(DIRECTORY_ID_BYTES).hex()
         self._kept = KeptFile(file, new_directory, self._saver, store.deadlines, process.clock)
-        own = process.settings.broker
-        self._asking = Asking(own.broker_name, own.broker_id, store.log, self._kept, process.clock, process.calling)
+        self._asking = Asking(
+            registrar.identity,
+            store.log,
+            self._kept,
+            process.clock,
+            process.calling,
+            is_damaged=lambda: bool(self.mending.damage.places),
+        )
+        self.mending: Final = self._made_mending()
         self._promoting: asyncio.Task[None] | None = None
         self.became_master: Callable[[], Awaitable[None]] = _nothing
         """Does what else a server has to do when its slave becomes master."""
@@ -128,9 +138,48 @@ class ReplicationRole:
             if not self._settings.confirms_alone:
                 store.confirmation.hold_for_copies(store.confirm_offset)  # until there is a gate
 
+    def _made_mending(self) -> Mending:
+        return Mending(
+            self._store,
+            self._reader,
+            self._process.clock,
+            own=self._own_log,
+            others=self._other_copies,
+            ask=self._asking.log_range,
+            changed=self._damage_changed,
+        )
+
+    def _own_log(self) -> OwnLog:
+        store = self._store
+        return OwnLog(
+            self._process.settings.broker.broker_name,
+            self._tables.log_id,
+            self._kept.state.epochs,
+            store.log.start,
+            store.confirm_offset,
+            store.log.sequence.segment_size,
+        )
+
+    async def _other_copies(self) -> list[str]:
+        """Main ports of brokers that may have a copy of this log: of the master, of slaves that follow, and what a name server says."""
+        found: list[str] = []
+        if self.following is not None and self.following.master_address:
+            found.append(self._main_address(self.following.master_address))
+        if self.port is not None:
+            found += (one.main_address for one in self.port.connections if one.main_address)
+        own = self._registrar.identity.address
+        found += (await self._group()).values()
+        return [address for address in dict.fromkeys(found) if address != own]
+
+    def _damage_changed(self) -> None:
+        """A slave of a master that can know of it says so: it does not count while the log is damaged."""
+        if self.following is not None and self._kept.state.epochs.marks:
+            self.following.connect_anew(LinkEnd.DAMAGED)
+
     def _copy_follows(self) -> None:
         """From now on everything that a copy needs is in the log."""
         self._tables.copy_follows(True)
+        self.mending.check()
         if self._far is not None:
             self._far.leave_to_log()
 
@@ -179,11 +228,14 @@ class ReplicationRole:
 
     def facts(self) -> dict[str, str]:
         """What runtime information tells of this broker and its copies."""
+        damage = self.mending.damage
         told = {
             f"{PREFIX}Role": self.kind.value,
             f"{PREFIX}LogEnd": str(self._store.log.written_end),
             f"{PREFIX}ConfirmedEnd": str(self._store.confirm_offset),
-            f"{PREFIX}Trouble": self.trouble,
+            f"{PREFIX}Trouble": "; ".join(filter(None, (self.trouble, "" if self.is_slave else damage.text))),
+            f"{PREFIX}DamagedPlaces": str(len(damage.places)),
+            f"{PREFIX}MendedBytes": str(damage.mended_bytes),
         }
         if self.following is not None:
             told.update(facts_of_slave(self.following, self._process.clock))
@@ -197,13 +249,15 @@ class ReplicationRole:
     def trouble(self) -> str:
         """Why a slave follows nobody, or what a master lacks for what it promises; empty where all is well."""
         if self.is_slave:
-            of_role = "no master is followed yet" if self.following is None else self.following.trouble
+            follows_not = "no master is followed yet" if self.following is None else self.following.trouble
+            of_role = "; ".join(filter(None, (follows_not, self.mending.damage.text)))
         else:
             of_role = "" if self.port is None else shortage(self.port)
         return "; ".join(filter(None, (of_role, self._kept.trouble)))
 
     async def start(self, *, listens: bool = True) -> None:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
+        self.mending.start()
         if self.is_slave:
             return
         await self._lead(listens=listens, insists=True)
@@ -323,10 +377,14 @@ class ReplicationRole:
                 f"{self._kept.state.seeding_until}",
                 remedy="let it copy its master; or ask for it although this one is behind, and what it lacks is lost",
             )
-        members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
-        self._registrar.ask_group(members.set_result)
+        if damaged := self.mending.damage.text:
+            raise PromotionRefused(
+                damaged,
+                remedy="make another slave the master, or have a broker with a sound copy answer, and this one mends itself; or ask for it "
+                "although this one is behind, and what is damaged is lost",
+            )
         own = self._registrar.identity.address
-        others = [address for slave_id, address in (await members or {}).items() if slave_id and address != own]
+        others = [address for slave_id, address in (await self._group()).items() if slave_id and address != own]
         ends = await asyncio.gather(*(self._asking.log_end_of_slave(address) for address in others))
         end, address = max(zip(ends, others, strict=True), default=(0, ""))
         if end > own_end:
@@ -334,6 +392,12 @@ class ReplicationRole:
                 f"the slave at {address} has the log up to {end}, this one up to {own_end}",
                 remedy="make that one the master; or ask for it although this one is behind, and what it lacks is lost",
             )
+
+    async def _group(self) -> Mapping[int, str]:
+        """Main ports of the brokers of this group by their ids, as a name server says; empty where none does."""
+        members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
+        self._registrar.ask_group(lambda found: None if members.done() else members.set_result(found))
+        return await members or {}
 
     async def _follow_no_more(self) -> None:
         tables, self.master_tables = self.master_tables, None
@@ -373,6 +437,7 @@ class ReplicationRole:
     async def stop(self) -> None:
         """Before the store is closed."""
         await self._follow_no_more()
+        await self.mending.stop()
         if self.port is not None:
             self.port.close()
         self._reader.close()
@@ -445,6 +510,7 @@ class ReplicationRole:
             why_not=self._why_not_now,
             follows=self._copy_follows,
             redeem=self._tickets.redeem,
+            suspect=self.mending.suspect,
         )
         self._tickets.slaves_follow_from(partial(followed_from, port))
         return port

@@ -17,7 +17,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from orbitmq.errors import ConfigurationError, PortTakenError, ReplicationFrameError
 from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS, SLAVE_CONNECTIONS_MAX
@@ -25,6 +25,7 @@ from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
 from orbitmq.protocol.replication.opening import read_opening
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.master_link import LogExtent, LogRead, MasterLink, MasterLinkState
+from orbitmq.replication.classic.whole_records import unsound_at
 from orbitmq.replication.copies import Copy
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
@@ -42,6 +43,15 @@ NAME: Final = "port for slaves"
 WAKEUP: Final = "slaves"
 
 
+class _Asks(NamedTuple):
+    """Whom a connection asks and tells beside the link and the gate."""
+
+    why_not: Callable[[], str]
+    follows: Callable[[], None]
+    redeem: Callable[[bytes, int], TicketBearer | TicketRefusal]
+    suspect: Callable[[int], bool]
+
+
 class SlavePort:
     """Of one open store that takes messages."""
 
@@ -55,16 +65,15 @@ class SlavePort:
         why_not: Callable[[], str],
         follows: Callable[[], None],
         redeem: Callable[[bytes, int], TicketBearer | TicketRefusal],
+        suspect: Callable[[int], bool],
     ) -> None:
         """`why_not()` says why nobody may follow now, `redeem` whose ticket a secret is; `follows()` is called when a slave begins
-        to follow, before it is sent anything more."""
+        to follow, before it is sent anything more; `suspect(position)` when what was to be sent is no sound record."""
         access = process.settings.access
         self.gate: Final = gate
         self.settings: Final = process.settings.replication.link()
         self.clock: Final = process.clock
-        self.why_not: Final = why_not
-        self.follows: Final = follows
-        self.redeem: Final = redeem
+        self.asks: Final = _Asks(why_not, follows, redeem, suspect)
         self.connections: dict[SlaveConnection, None] = {}
         self._store = store
         self._turn = process.turn
@@ -162,6 +171,10 @@ class SlavePort:
         data = self._store.log.read_written_now(read.position, read.size)
         return None if data is None else bytes(data)
 
+    def damaged_at(self, read: LogRead, data: bytes) -> int | None:
+        """What was not written by this process lately is checked before it is sent: where a record of it is damaged."""
+        return unsound_at(data, read.position) if read.position < self._store.warm_from else None
+
     def read_cold(self, read: LogRead, connection: SlaveConnection) -> None:
         log = self._store.log
 
@@ -240,6 +253,9 @@ class SlaveConnection(asyncio.Protocol):
         self.address = ""
         self.slave = ""
         """Its id in the group where it gave a ticket, else its address."""
+        self.main_address = ""
+        """Where it serves clients, as it said for its ticket; empty for one without."""
+        self._is_damaged = False
         self.copy: Copy | None = None
         self.sent: Final = TransferRate(port.clock)
         self.link = MasterLink(port.settings, port.extent(), port.clock.monotonic_ns())
@@ -289,7 +305,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def _may_follow(self, secret: bytes | None) -> bool:
         port = self._port
-        if why_not := port.why_not():
+        if why_not := port.asks.why_not():
             self.end(LinkEnd.REFUSED, why_not)
             return False
         if secret is None:
@@ -298,11 +314,11 @@ class SlaveConnection(asyncio.Protocol):
             self.end(LinkEnd.REFUSED, "it has no ticket, and haPeerAddresses does not name its address")
             return False
         now_ns = port.clock.monotonic_ns()
-        bearer = port.redeem(secret, now_ns)
+        bearer = port.asks.redeem(secret, now_ns)
         if isinstance(bearer, TicketRefusal):
             self.end(LinkEnd.REFUSED, bearer.value)
             return False
-        self.slave = str(bearer.slave_id)
+        self.slave, self.main_address, self._is_damaged = str(bearer.slave_id), bearer.address, bearer.is_damaged
         port.replace(self)
         self.link = MasterLink(port.settings, port.extent(), now_ns, from_oldest=True)
         return True
@@ -353,7 +369,7 @@ class SlaveConnection(asyncio.Protocol):
             if data is None:
                 port.read_cold(read, self)
                 return
-            link.read_done(data, port.clock.monotonic_ns())
+            self._send(read, data)
         self._goes_on = True
         asyncio.get_running_loop().call_soon(self._next_pass)
 
@@ -364,12 +380,21 @@ class SlaveConnection(asyncio.Protocol):
     def was_read(self, read: LogRead, data: bytes | BaseException | None) -> None:
         """A thread has read it, or could not."""
         if isinstance(data, bytes) and len(data) == read.size:
-            self.link.read_done(data, self._port.clock.monotonic_ns())
+            self._send(read, data)
         else:
             why = str(data) if isinstance(data, BaseException) else "it is gone"
             self.link.read_failed(f"the log at {read.position}: {why}")
+            self._port.asks.suspect(read.position)
         if self._transport is not None:
             self.go_on()
+
+    def _send(self, read: LogRead, data: bytes) -> None:
+        damaged_at = self._port.damaged_at(read, data) if self.link.begins_with_record else None
+        if damaged_at is None:
+            self.link.read_done(data, self._port.clock.monotonic_ns())
+        else:
+            self.link.read_failed(f"the record at {damaged_at} fails its check")
+            self._port.asks.suspect(damaged_at)
 
     def _tell_gate(self) -> None:
         acknowledged = self.link.acknowledged
@@ -381,12 +406,14 @@ class SlaveConnection(asyncio.Protocol):
             return
         self._port.gate.turn_ended()
         counts_as = self._host if self.slave == self.address else None
-        self.copy = self._port.gate.connected(self.slave, max(acknowledged, 0), counts_as=counts_as)
+        self.copy = self._port.gate.connected(
+            self.slave, max(acknowledged, 0), counts_as=counts_as, damaged=self._is_damaged
+        )
         if self.copy is None:
             self.link.close(LinkEnd.REFUSED, f"{COPIES_MAX} slaves follow already")
         else:
             logger.info("slave %s at %s follows from position %d on", self.slave, self.address, self.link.sent_end)
-            self._port.follows()
+            self._port.asks.follows()
 
     def _write(self) -> None:
         output = self.link.take_output()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.protocol.records import encode_blank
-from orbitmq.replication.classic.whole_records import whole_records
+from orbitmq.replication.classic.whole_records import unsound_at, whole_records
 
 
 def record(size: int) -> bytes:
@@ -35,3 +38,20 @@ def test_the_filler_of_a_file_counts_as_a_record() -> None:
 @pytest.mark.parametrize("size", [0, 7, -1, -(2**31)])
 def test_what_is_no_record(size: int) -> None:
     assert whole_records(record(20) + size.to_bytes(4, "big", signed=True) + bytes(20)) is None
+
+
+def test_a_damaged_record_is_found_before_it_is_sent(tmp_path: Path) -> None:
+    little = LittleStore(tmp_path)
+    for number in range(3):
+        little.send(body=bytes([number + 1]) * (200 + 50 * number))
+    log = little.log_bytes()
+    places = [entry.physical_offset for entry in little.store.scan(0)]
+    assert unsound_at(log, 0) is None
+    assert unsound_at(log[: places[2] + 60], 0) is None, "the last one is cut"
+    assert unsound_at(log + encode_blank(90), 0) is None
+    assert unsound_at(log, 1_000) == 1_000, "it belongs elsewhere"
+    for place in places:
+        for at in (4, 31, 150):
+            damaged = bytearray(log)
+            damaged[place + at] ^= 1
+            assert unsound_at(bytes(damaged), 0) == place

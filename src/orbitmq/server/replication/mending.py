@@ -1,0 +1,259 @@
+"""Damage of the log is fetched from another copy: the files, the requests and the times of it.
+
+    a bad record is met -> the file is walked by a thread -> the other copies are asked -> the answer is checked, written, synced
+
+Rules of this file
+1. What is to be done is decided by `Damage`, whether an answer may be used by `MissingRange`. Nothing that came from elsewhere is written
+   without it.
+2. Only a broker that knows another copy of its log, by the epochs of both, does any of this; else damage stays what it is without copies.
+3. The loop waits for nothing: walks, reads and writes are jobs of threads, one at a time.
+4. The whole log is looked at again and again, slowly. Damage that nobody reads would be met by whoever needs this copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Final, TypeVar
+
+from orbitmq.clock import Clock
+from orbitmq.errors import OrbitError, RecordError
+from orbitmq.limits.replication import (
+    CHECK_PAUSE_MS,
+    CHECK_STEP_MS,
+    MEND_BEFORE_BYTES,
+    WALK_AGAIN_MS,
+    WALK_SLICE_BYTES,
+)
+from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
+from orbitmq.replication.damage import Damage
+from orbitmq.replication.epoch_marks import encode_marks
+from orbitmq.replication.missing_range import MissingRange
+from orbitmq.replication.range_answers import OwnLog, RangeRefused, check_range
+from orbitmq.store.queues import restore_units
+from orbitmq.store.store import MessageStore
+from orbitmq.store.walking import sound_at, walk
+from orbitmq.store.worker import Worker
+from orbitmq.units import NS_PER_MS
+
+logger = logging.getLogger("orbitmq.replication")
+T = TypeVar("T")
+
+RETRY: Final = "damage of the log"
+CHECK: Final = "check of the log"
+
+
+class Mending:
+    """Of one open store. `changed()` is called when damage was found, and when there is none any more."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        worker: Worker,
+        clock: Clock,
+        own: Callable[[], OwnLog],
+        others: Callable[[], Awaitable[Sequence[str]]],
+        ask: Callable[[str, LogRangeRequest], Awaitable[bytes]],
+        changed: Callable[[], None],
+    ) -> None:
+        """`others()`: main ports of brokers that may have a copy. `ask(address, request)` answers the bytes, or raises OrbitError."""
+        self.damage: Final = Damage(store.log.sequence.segment_size)
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._own = own
+        self._others = others
+        self._ask = ask
+        self._changed = changed
+        self._running: asyncio.Task[None] | None = None
+        self._checked = 0
+        """The whole log is being looked at, and is sound up to here."""
+        self._is_checking = False
+        self._is_told = False
+        """Damage was reported, and that there is none any more was not."""
+        store.deadlines.define(RETRY, self._go_on)
+        store.deadlines.define(CHECK, self._check)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._store.reads.suspect = self.suspect
+        self.check()
+
+    def check(self) -> None:
+        """Begin to look at the whole log, where another copy is known and that is not done yet."""
+        if self._has_copies or self._store.is_copy:
+            self._check_in(CHECK_STEP_MS)
+
+    async def stop(self) -> None:
+        self._store.deadlines.disarm(RETRY)
+        self._store.deadlines.disarm(CHECK)
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    @property
+    def _has_copies(self) -> bool:
+        own = self._own()
+        return bool(own.log_id and own.epochs.marks)
+
+    def suspect(self, position: int) -> bool:
+        """A record there is bad, or cannot be read. Whether it may be sound soon."""
+        log = self._store.log
+        if not (log.start <= position < self._store.confirm_offset and self._has_copies):
+            return False
+        hopes = self.damage.suspect(position, self._clock.monotonic_ns())
+        self._go_on()
+        return hopes
+
+    def _go_on(self) -> None:
+        if self._running is None and self.damage.next_file(self._clock.monotonic_ns()) is not None:
+            self._running = asyncio.get_running_loop().create_task(self._run(), name="mend the log")
+
+    # --- the whole log ----------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """The next step through the log."""
+        log, until = self._store.log, self._store.confirm_offset
+        begin = max(self._checked, log.start)
+        if self._is_checking:
+            return
+        if not self._has_copies or begin >= until:
+            self._checked = 0
+            if self._has_copies or self._store.is_copy:
+                self._check_in(CHECK_PAUSE_MS if begin >= until > 0 else WALK_AGAIN_MS)
+            return
+        self._is_checking = True
+        self._worker.submit(lambda: walk(log, begin, until, WALK_SLICE_BYTES), self._was_checked)
+
+    def _was_checked(self, result: object) -> None:
+        self._is_checking = False
+        if isinstance(result, tuple):
+            position, problem = result
+            self._checked = position
+            if problem:
+                self.suspect(position)
+                segment = self._store.log.sequence.find(position)
+                self._checked = position if segment is None else segment.end  # the walk of the file finds the rest
+        self._check_in(CHECK_STEP_MS)
+
+    def _check_in(self, pause_ms: int) -> None:
+        self._store.deadlines.arm(CHECK, self._clock.monotonic_ns() + pause_ms * NS_PER_MS)
+
+    # --- a file -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while (base := self.damage.next_file(self._clock.monotonic_ns())) is not None:
+                await self._walk(base)
+        finally:
+            self._running = None
+            self._store.deadlines.move(RETRY, self.damage.due_ns)
+
+    async def _walk(self, base: int) -> None:
+        store, damage = self._store, self.damage
+        log = store.log
+        begin, until = damage.start_in(base), min(base + log.sequence.segment_size, store.confirm_offset)
+        while begin < until:
+            at = begin
+            begin, problem = await self._on_thread(partial(walk, log, at, until, WALK_SLICE_BYTES))
+            if problem and (begin := await self._mend(begin, problem)) < 0:
+                return
+        damage.walked(base, self._clock.monotonic_ns())
+        if self._is_told and not damage.places:
+            self._is_told = False
+            logger.warning("the log has no damage any more that is known")
+            self._changed()
+
+    async def _mend(self, begin: int, problem: str) -> int:
+        """Fetch the damaged place that begins there. Answers its end; -1 where no other copy gave it."""
+        is_new = self.damage.found(begin, problem)
+        if is_new:
+            self._is_told = True
+            logger.error("the log is damaged at %d, and asked for at another copy: %s", begin, problem)
+            self._changed()
+        refusals = []
+        for address in await self._others():
+            try:
+                missing = await self._fetched(address, begin)
+                await self._write(missing)
+            except (OrbitError, OSError) as error:
+                refusals.append(f"{address}: {error}")
+                continue
+            logger.warning(
+                "the log was damaged at %d: %d bytes came from the copy at %s", begin, len(missing.data), address
+            )
+            self.damage.mended(begin, missing.end - begin)
+            return missing.end
+        if is_new:
+            why = "; ".join(refusals) or "no other copy answers"
+            logger.error("the damage of the log at %d stays, other copies are asked again: %s", begin, why)
+        self.damage.not_mended(begin, self._clock.monotonic_ns())
+        return -1
+
+    async def _fetched(self, address: str, begin: int) -> MissingRange:
+        """What another copy has there, checked as a whole. Raises OrbitError, OSError."""
+        own, log, until = self._own(), self._store.log, self._store.confirm_offset
+        size = min(begin % own.segment_bytes, MEND_BEFORE_BYTES)
+        before = await self._on_thread(lambda: log.read_written(begin - size, size)) if size else b""
+        if before is None:
+            raise RecordError("the file was removed")
+        missing = MissingRange(begin, until, own.segment_bytes, before)
+        epochs = encode_marks(own.epochs).decode("ascii")
+        while not missing.is_whole:
+            wanted = missing.next_read()
+            data = await self._ask(address, LogRangeRequest(own.group, own.log_id, own.end, epochs, *wanted))
+            await self._on_thread(partial(missing.take, data, lambda at: sound_at(log, at, missing.limit)))
+        return missing
+
+    async def _write(self, missing: MissingRange) -> None:
+        """Durable on return, and known to its queues. Raises OSError."""
+        store = self._store
+        done: asyncio.Future[bool | BaseException] = asyncio.get_running_loop().create_future()
+        store.overwrite(missing.begin, missing.data, partial(_tell, done))
+        result = await done
+        if isinstance(result, BaseException):
+            raise result
+        entries = await self._on_thread(
+            lambda: list(takewhile(lambda one: one.physical_offset < missing.end, store.scan(missing.begin)))
+        )
+        if count := restore_units(store.queues, entries):
+            logger.warning("%d units of consume queues were missing for what came from another copy", count)
+
+    async def _on_thread(self, job: Callable[[], T]) -> T:
+        """Raises what the job raises."""
+        done: asyncio.Future[T | BaseException] = asyncio.get_running_loop().create_future()
+        self._worker.submit(job, partial(_tell, done))
+        result = await done
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    # --- for other copies -------------------------------------------------------------------------------------------
+
+    def answer(self, wanted: LogRangeRequest, done: Callable[[bytes | OrbitError], None]) -> None:
+        """Bytes of this log for another copy, or why it gets none (`RangeRefused`)."""
+        try:
+            check_range(wanted, self._own())
+        except OrbitError as error:
+            done(error)
+            return
+        log = self._store.log
+
+        def read(data: bytes | BaseException | None) -> None:
+            if isinstance(data, bytes):
+                done(data)
+            else:
+                done(RangeRefused(f"the log at {wanted.position} cannot be read here: {data or 'it is gone'}"))
+
+        self._worker.submit(lambda: log.read_written(wanted.position, wanted.size), read)
+
+
+def _tell(done: asyncio.Future[T], result: T) -> None:
+    """A job has ended, perhaps when nobody waits for it any more."""
+    if not done.done():
+        done.set_result(result)
