@@ -31,3 +31,6 @@ BROKER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 
 BROKER_TIMEOUT_MS: Final = 120_000
 """Life of a registration whose sender names none."""
+
+TWO_MASTERS_TOLD_MAX: Final = 1_000
+"""Pairs of masters of one group that were reported, each once; of more, some are reported again."""

@@ -25,13 +25,13 @@ from orbitmq.access.late_answers import LateAnswers
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
-from orbitmq.limits.nameserver import NAMESERVER_ROUTE_CACHE_BYTES_MAX
+from orbitmq.limits.nameserver import NAMESERVER_ROUTE_CACHE_BYTES_MAX, TWO_MASTERS_TOLD_MAX
 from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.nameserver import lookup
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.intake import queues_of, read_registration, version_of
 from orbitmq.nameserver.kv import ORDER_TOPIC_CONFIG, KvFile, KvTable
-from orbitmq.nameserver.routes import BrokerKey, LiveBroker, MinimumChange, RouteTable
+from orbitmq.nameserver.routes import MASTER_ID, BrokerKey, LiveBroker, MinimumChange, Registration, RouteTable
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, TopicList, TopicRouteData
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -94,6 +94,8 @@ class NameServer:
         self._started_ns = clock.monotonic_ns()
         self._unsaved: list[tuple[Peer, Command]] = []
         self._cache: dict[str, bytes] = {}
+        self._masters_told: set[tuple[str, ...]] = set()
+        """Group and addresses of two masters of it that the log knows of."""
         self._cache_bytes = 0
         self._cache_state = (-1, -1, False, False)
         deadlines.define(EXPIRY, self._expire)
@@ -194,10 +196,32 @@ class NameServer:
         for address in change.tell:
             self._notify(address, request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields, oneway=True))
 
+    def _look_for_two_masters(self, registration: Registration) -> None:
+        """Say it once of two brokers that both live and call themselves the master of one group: routes name whoever registered last."""
+        group = self.routes.groups.get(registration.group)
+        known = None if group is None or registration.broker_id != MASTER_ID else group.addresses.get(MASTER_ID)
+        if (
+            known is None
+            or known == registration.address
+            or BrokerKey(registration.cluster, known) not in self.routes.live
+        ):
+            return
+        both = (registration.group, *sorted((known, registration.address)))
+        if both not in self._masters_told:
+            if len(self._masters_told) >= TWO_MASTERS_TOLD_MAX:
+                self._masters_told.clear()
+            self._masters_told.add(both)
+            _log.warning(
+                "two brokers are masters of %s: %s and %s; clients reach whichever registered last. Stop one of them, or give it another "
+                "brokerName",
+                *both,
+            )
+
     def _register_broker(self, command: Command, peer: Peer) -> Command:
         registration = read_registration(command)
         new = registration.group not in self.routes.groups
         before = self.routes.live.get(BrokerKey(registration.cluster, registration.address))
+        self._look_for_two_masters(registration)
         result = self.routes.register(
             registration,
             peer,

@@ -96,6 +96,14 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def unheeded(self) -> str:
+        """Which keys ask for copies and are not heeded, because an asynchronous master waits for none; empty where there are none."""
+        if self.kind is not BrokerKind.ASYNC_MASTER:
+            return ""
+        asked = (("inSyncReplicas", self.in_sync_replicas), ("minInSyncReplicas", self.min_in_sync_replicas))
+        return ", ".join(f"{name} = {count}" for name, count in asked if count > 1)
+
+    @property
     def confirms_alone(self) -> bool:
         """Whether what a start finds behind the confirmed offset may count without a word of a copy."""
         return not (self.refuses and self.kind is BrokerKind.SYNC_MASTER)

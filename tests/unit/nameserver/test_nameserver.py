@@ -156,6 +156,24 @@ def route(rig: Rig, topic: str = "T", **fields: str) -> Any:
 # --- registration -------------------------------------------------------------------------------------------------------
 
 
+def test_two_masters_of_one_group_are_told_once_while_both_live(caplog: pytest.LogCaptureFixture) -> None:
+    rig, first, second = Rig(), ListPeer(), ListPeer()
+    rig.register(first)
+    rig.register(second, brokerAddr="10.0.0.3:10911", brokerId="1")
+    assert "masters" not in caplog.text, "a slave is none"
+    for _ in range(3):
+        rig.register(second, brokerAddr="10.0.0.2:10911")
+        rig.register(first)
+    assert caplog.text.count("two brokers are masters of broker-a: 10.0.0.1:10911 and 10.0.0.2:10911") == 1
+    rig.ask(
+        RequestCode.UNREGISTER_BROKER,
+        {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"},
+        peer=first,
+    )
+    rig.register(second, brokerAddr="10.0.0.4:10911")
+    assert caplog.text.count("two brokers are masters") == 1, "the first has left, and the other is a third one"
+
+
 @pytest.mark.parametrize(
     ("fields", "filters"),
     [({"brokerName": "b" * 513}, 0), ({"haServerAddr": "h" * 513}, 0), ({"__ZONE_NAME": "z" * 513}, 0), ({}, 65)],

@@ -260,6 +260,8 @@ class ReplicationRole:
         self.mending.start()
         if self.is_slave:
             return
+        if unheeded := self._settings.unheeded:
+            logger.warning("brokerRole is ASYNC_MASTER, so sends wait for no copy: %s counts for nothing", unheeded)
         await self._lead(listens=listens, insists=True)
         if self._kept.state.epochs.marks and not self._store.queues.after_crash:
             self.took_over()
