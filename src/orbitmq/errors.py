@@ -176,3 +176,7 @@ class SparkUnavailableError(OrbitError):
 
 class SparkJobError(OrbitError):
     """A job of Spark failed; the message has the reason that a task gave."""
+
+
+class SparkWorkerError(SparkJobError):
+    """The Python of Spark's workers cannot run orbitmq: it is missing, has none, or another release or another version of Python."""

@@ -10,6 +10,12 @@ JAVA_MIN: Final = 17
 JAVA_ANSWER_MS: Final = 30_000
 """Patience with a Java that is asked for its version: it takes 0.1 s, and some seconds on a machine that is starting up."""
 
+SPARK_WORKER_ANSWER_MS: Final = 30_000
+"""Patience with the workers' Python that is asked, on the driver's machine, for its release: it takes 0.1 s."""
+
+SPARK_WORKER_PROBES: Final = 256
+"""Rows of the job that asks every worker whether it can run orbitmq, some for each core of a cluster of up to so many."""
+
 # --- reading -------------------------------------------------------------------------------------------------------
 SPARK_TOPICS_MAX: Final = 1_000
 """Topics of one read; each costs a question to its brokers whenever the ends of its queues are looked up."""

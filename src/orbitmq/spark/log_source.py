@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from orbitmq.spark.carrying import Carried
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -73,7 +75,7 @@ class LogPartition(InputPartition):
         self.part = part
 
 
-class LogSourceReader(DataSourceReader):
+class LogSourceReader(Carried, DataSourceReader):
     def __init__(self, options: LogOptions, rules: RowRules) -> None:
         self._options = options
         self._rules = rules

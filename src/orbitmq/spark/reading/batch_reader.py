@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.carrying import Carried
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
@@ -34,7 +35,7 @@ class Ranges(InputPartition):
         self.ranges = ranges
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Carried, DataSourceReader):
     def __init__(self, options: ReadOptions, fetch: Fetch) -> None:
         self.options = options
         self.fetch = fetch

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from orbitmq.errors import OrbitError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_FIRST_LOOK_MS, SPARK_IDLE_WAIT_MS
+from orbitmq.spark.carrying import Carried
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.batch_reader import Ranges
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
@@ -43,7 +44,7 @@ T = TypeVar("T")
 log = logging.getLogger("orbitmq.spark")
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, fetch: Fetch, clock: RetryClock | None = None) -> None:
         self.options = options
         self.fetch = fetch

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from orbitmq.spark.carrying import Carried
 from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing_options import WriteOptions
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.writing.scopes import Writer
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(Carried, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, places: dict[str, int], job: str | None = None) -> None:
         """job: the name of the run; tests bring their own."""
         self._options = options

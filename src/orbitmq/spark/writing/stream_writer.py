@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from orbitmq.spark.carrying import Carried
 from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing_options import WriteOptions
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Carried, DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, places: dict[str, int]) -> None:
         self._options = options
         self._places = places

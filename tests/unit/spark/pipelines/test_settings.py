@@ -142,7 +142,9 @@ def test_mistakes_in_a_file(given: dict[str, object], said: str) -> None:
         from_values(PAINT, given, NOW)
 
 
-def test_callers_in_python_give_settings_as_keywords_and_are_checked_too() -> None:
+def test_callers_in_python_give_settings_as_keywords_and_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("orbitmq.spark.pipelines.settings.ready_workers", asked.append)
     paint("here", to="x", topic="orders", colour="blue", rate=None, run="now")
     assert painted.pop() == ("here", PaintSettings(to="x", topic=("orders",), colour=Colour.BLUE), "now")
     with pytest.raises(ConfigurationError, match="count is 0; it has to be 1 to 10"):
@@ -152,6 +154,7 @@ def test_callers_in_python_give_settings_as_keywords_and_are_checked_too() -> No
     with pytest.raises(TypeError, match="'to'"):
         paint(None)
     assert painted == []
+    assert asked == ["here"], "workers are asked when the settings are good, before the pipeline begins"
 
 
 def test_help_shows_the_settings() -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from orbitmq.spark.carrying import Carried
 from orbitmq.spark.log_files.ranges import LogRange
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.pipelines.archiving.landing import FileForm
@@ -61,7 +62,7 @@ class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets without a message, where that was allowed."""
 
 
-class ArchiveTasks:
+class ArchiveTasks(Carried):
     """The function that Spark runs: row `i` of its input stands for piece `i` of the work."""
 
     def __init__(self, root: str, staged: str, form: FileForm, works: tuple[Work, ...]) -> None:

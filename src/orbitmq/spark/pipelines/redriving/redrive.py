@@ -25,6 +25,7 @@ from orbitmq.client.redrive import RedriveOrder, RedriveResult, Span
 from orbitmq.clock import SystemClock
 from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS, REPLAY_SLICE_MS
 from orbitmq.protocol.properties import Property
+from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges, slices_of
 from orbitmq.spark.pipelines.redriving.dead_letters import (
@@ -127,7 +128,7 @@ def _settled(
     rows = read_ranges(spark, piece, options, LETTER_SCHEMA)
     is_one = order.rate is not None or order.max_count is not None or order.only_group
     divided = _divided(rows, 1 if is_one else REDRIVE_TASKS)
-    found = divided.mapInArrow(settle, ACCOUNT_SCHEMA).collect()
+    found = divided.mapInArrow(ArrowTask(settle), ACCOUNT_SCHEMA).collect()
     return [msgspec.json.decode(row["account"], type=Account) for row in found]
 
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 from orbitmq.clock import SystemClock
 from orbitmq.errors import MessageIllegalError, SparkJobError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
+from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.broken_rows import too_many
@@ -228,7 +229,7 @@ class _Writing:
             max_message_bytes=write_options(self.options, streaming=False).max_message_bytes,
         )
         with self._errors(piece):
-            refused = report_of(found.mapInArrow(task.run, REPORT_COLUMNS).collect()).broken
+            refused = report_of(found.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS).collect()).broken
             if len(refused) > SPARK_BROKEN_ROWS_MAX:
                 raise too_many(piece.number, refused[-1].reason, "written again")
             return refused

@@ -30,6 +30,7 @@ from orbitmq.protocol.remoting.far_load_bodies import (
     LoadFile,
 )
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch
+from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import Run
 from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
@@ -118,7 +119,7 @@ class FarLoad:
             loaded = self._commit(owner, topics[0], opened, ALL_MS, [])
             return _outcome(loaded, owner)._replace(reason=unable)
         with self.run.progress.stage("far") as stage:
-            frame = due.frame.mapInArrow(task.run, REPORT_COLUMNS)
+            frame = due.frame.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
             rows = collected(self.spark, frame, "writing far rows", stop=self.run.stop)
             if rows is None:
                 return Outcome(None, stopped=True)
@@ -199,7 +200,9 @@ class FarLoad:
 
     def _storage_problem(self, task: FarTask) -> str:
         """What a few tasks say that look for the tier's storage."""
-        frame = self.spark.range(0, SCHEDULE_PROBES, 1, SCHEDULE_PROBES).mapInArrow(task.look, REPORT_COLUMNS)
+        frame = self.spark.range(0, SCHEDULE_PROBES, 1, SCHEDULE_PROBES).mapInArrow(
+            ArrowTask(task.look), REPORT_COLUMNS
+        )
         rows: Sequence[Any] = collected(self.spark, frame, "looking for the far tier") or ()
         return next((row["text"] for row in rows if row["text"]), "")
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, MessageIllegalError
 from orbitmq.limits.spark import SPARK_TOPICS_MAX
+from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.condition import rows_where
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.scheduling.settings import OnError, ScheduleSettings
@@ -193,7 +194,7 @@ class _Job:
         )
         by_key = None if settings.row_key is None else due.names[due.places[ROW_KEY]]
         frame = due.frame if split_ms is None else due.frame.where(f"`{DUE_MS}` < {split_ms}")
-        frame = in_parts(frame, settings.near_partitions, by_key=by_key).mapInArrow(task.run, REPORT_COLUMNS)
+        frame = in_parts(frame, settings.near_partitions, by_key=by_key).mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
         with self._run.progress.stage("sending") as stage:
             # An unnamed job would send again what it sent: it goes on to its end.
             rows = collected(self._spark, frame, "sending rows", stop=self._run.stop if is_named else None)

@@ -1,0 +1,48 @@
+"""What is wrong with a worker's Python, read from the text of a failed job.
+
+Where a worker cannot start its Python, or that Python cannot read what Spark sends, no code of ours runs there: what is known stands
+in Spark's text, between the lines of two programs' stacks.
+
+Rules of this file
+1. Pure. A text that says nothing of a worker gives None: a module that somebody's own function lacks is not our business.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+REMEDY: Final = (
+    "say by PYSPARK_PYTHON, or the setting spark.pyspark.python, a path that leads on every machine to a Python with orbitmq and its "
+    "extra spark, of the driver's release and minor version"
+)
+
+_OURS: Final = re.compile(r"^.*\borbitmq\.errors\.SparkWorkerError: (.+)$", re.MULTILINE)
+_MISSING: Final = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: error=\d+, ([^\n]+)')
+_NOT_STARTED: Final = re.compile(r"Error from python worker:\s*\n\s*([^\n]+)")
+_VERSIONS: Final = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (\S+) than that in driver: ([\d.]+)"
+)
+_LACKS: Final = re.compile(
+    r"ModuleNotFoundError: (No module named '(?:orbitmq|pyspark|pyarrow|numpy|msgspec)\b[^'\n]*')"
+    r"|\[PACKAGE_NOT_INSTALLED\] ([^\n]+)"
+)
+_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor")
+
+
+def worker_problem(text: str, python: str | None = None) -> str | None:
+    """What a worker's Python lacks by the text of a job's failure, with its host where Spark says it. python: the path, if it is known."""
+    if ours := _OURS.search(text):
+        return ours[1].strip()
+    host = _HOST.search(text)
+    where = f"the worker on {host[1]}" if host else "this machine, where Spark plans,"
+    path = python or "its Python"
+    if missing := _MISSING.search(text):
+        return f"{where} cannot run {missing[1]}: {missing[2].strip()} ({REMEDY})"
+    if versions := _VERSIONS.search(text):
+        return f"{where} runs {path}, which is Python {versions[1]}; the driver runs Python {versions[2]} ({REMEDY})"
+    if failed := _NOT_STARTED.search(text):
+        return f"{where} runs {path}, which does not start: {failed[1].strip()} ({REMEDY})"
+    if lacks := _LACKS.search(text):
+        return f"{where} runs {path}, which lacks a package: {lacks[1] or lacks[2]} ({REMEDY})"
+    return None
