@@ -257,6 +257,10 @@ class ClientRegistry:
     def consumer(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
 
+    def consumer_groups_of(self, session: ClientSession) -> list[ConsumerGroup]:
+        """The consumer groups that a connection is in."""
+        return [self._consumers[group] for group, is_consumer in self._groups_of.get(session, ()) if is_consumer]
+
     def consumers(self) -> list[ConsumerGroup]:
         return list(self._consumers.values())
 

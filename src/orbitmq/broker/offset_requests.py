@@ -110,7 +110,7 @@ class OffsetProcessor(Room):
         group, topic = command.text("consumerGroup"), command.text("topic")
         queue_id = command.int32("queueId")
         offset = self._offsets.query(group, topic, queue_id)
-        self._survivors.heard(group, topic, queue_id)
+        self._survivors.asked(group, topic, queue_id, peer)
         if offset is None:
             if not command.boolean("setZeroIfNotFound", True):
                 raise Refusal(
@@ -210,10 +210,13 @@ class OffsetProcessor(Room):
     def search(self, command: Command, peer: Peer) -> Command:
         upper = command.text("boundaryType").lower() == "upper"
         topic, queue_id, timestamp = command.text("topic"), command.int32("queueId"), command.integer("timestamp")
+        self._survivors.asked_end(topic, queue_id, peer)
         return _offset(command, self._store.offset_by_time(topic, queue_id, timestamp, upper=upper))
 
     def maximum(self, command: Command, peer: Peer) -> Command:
-        return _offset(command, self._store.max_offset(command.text("topic"), command.int32("queueId")))
+        topic, queue_id = command.text("topic"), command.int32("queueId")
+        self._survivors.asked_end(topic, queue_id, peer)
+        return _offset(command, self._store.max_offset(topic, queue_id))
 
     def minimum(self, command: Command, peer: Peer) -> Command:
         return _offset(command, self._store.min_offset(command.text("topic"), command.int32("queueId")))

@@ -155,7 +155,7 @@ class PullProcessor(Room):
             sys_flag &= ~COMMIT_OFFSET
         target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id)
         if target is not None:
-            self._survivors.heard(pull.group, pull.topic, pull.queue_id)
+            self._survivors.was_reset(pull.group, pull.topic, pull.queue_id, peer)
         else:
             target = self._survivors.pulled(pull.group, pull.topic, pull.queue_id, pull.offset, peer)
         if target is not None:

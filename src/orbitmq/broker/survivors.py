@@ -4,16 +4,20 @@ A crash with asynchronous flush takes the end of the log, and so does a take-ove
 get the numbers of those that are gone, and a consumer that goes on where it was would skip as many. So the first word of a group
 on a queue is looked at: who speaks of more than the queue had when it came back is taken back to that.
 
-Who asked for its offset first begins with what this broker has, and whose offset was reset is where somebody wanted it. A consumer
-that keeps its offsets itself may begin anywhere: where a group has no offset on a queue, only pulls of its registered members count, and
-only for `SURVIVORS_EXPECTED_MS`. In a copy of another log no number is given a second time.
+A member that asked for its offset first (one of a broadcasting group: for where the queue ends) begins with what this broker has, and
+whose offset was reset is where somebody wanted it. A consumer that keeps its offsets itself may begin anywhere: where a group has no
+offset on a queue, only pulls of its registered members count. Members of a broadcasting group have offsets of their own, and each is
+looked at. In a copy of another log no number is given a second time.
+
+Not told from it: a consumer that goes beyond what was left by an offset of its own, without a word before. Within `SURVIVORS_EXPECTED_MS`
+it gets once again what lies between.
 """
 
 from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.clients import ClientRegistry, GroupMember
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.clock import Clock
 from orbitmq.limits.broker import OFFSET_QUEUES_MAX, SURVIVORS_EXPECTED_MS, SURVIVORS_LOGGED_MAX
@@ -29,8 +33,8 @@ class Survivors:
         self._offsets = offsets
         self._clients = clients
         self._clock = clock
-        self._heard: dict[tuple[str, str], set[int]] | None = None
-        """Queues of a topic that a group has spoken of since; None while nobody is expected."""
+        self._heard: dict[tuple[str, str, str], set[int]] | None = None
+        """Queues of a topic that a group, or a member of one that broadcasts, has spoken of since; None while nobody is expected."""
         self._heard_count = 0
         self._logged_count = 0
         self._until_ns = 0
@@ -50,40 +54,64 @@ class Survivors:
             queue.recovered_end = queue.max_offset
         self.expect()
 
-    def heard(self, group: str, topic: str, queue_id: int) -> bool:
-        """Note that a group knows where a queue ends now; whether it did not before, and can be noted."""
-        if self._heard is None:
-            return False
-        queues = self._heard.get((group, topic))
-        if queues is None:
-            queues = self._heard[group, topic] = set()
-        elif queue_id in queues:
-            return False
-        if self._heard_count >= OFFSET_QUEUES_MAX:
-            return False
-        queues.add(queue_id)
-        self._heard_count += 1
-        return True
+    def asked(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
+        """A connection asks how far its group is. What others ask about a group says nothing of it."""
+        if self._heard is not None and self._member(peer, group) is not None:
+            self._note(group, topic, queue_id, peer)
+
+    def asked_end(self, topic: str, queue_id: int, peer: Peer) -> None:
+        """A connection asks where a queue ends, or was at a time: where its groups broadcast, it may begin there."""
+        if self._heard is not None:
+            for group in self._clients.consumer_groups_of(peer):
+                if group.is_broadcasting:
+                    self._note(group.name, topic, queue_id, peer)
+
+    def was_reset(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
+        """A pull was told where somebody wants the group to be."""
+        if self._heard is not None:
+            self._note(group, topic, queue_id, peer)
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int, peer: Peer) -> int | None:
         """Where a pull has to begin instead of at `offset`; None for where it wants to."""
-        if not self.heard(group, topic, queue_id):
+        if self._heard is None or self._knows(group, topic, queue_id, peer):
             return None
         end = self._end_before(offset, topic, queue_id)
-        if end is None or (
-            self._offsets.query(group, topic, queue_id) is None
-            and not (self._is_member(peer, group) and self._clock.monotonic_ns() < self._until_ns)
-        ):
+        is_survivor = (
+            end is not None
+            and self._clock.monotonic_ns() < self._until_ns
+            and (self._member(peer, group) is not None or self._offsets.query(group, topic, queue_id) is not None)
+        )
+        if not is_survivor and end is not None:
+            return None  # a connection whose heartbeat is still to come is looked at again
+        if not self._note(group, topic, queue_id, peer) or end is None:
             return None
         self._say(group, topic, queue_id, offset, end)
         return end
 
     def committed(self, group: str, topic: str, queue_id: int, offset: int, peer: Peer) -> int:
         """What is to be stored of a committed `offset`. The group's next pull is looked at all the same."""
-        if self._heard is None or queue_id in self._heard.get((group, topic), ()):
+        if self._heard is None or self._knows(group, topic, queue_id, peer):
             return offset
         end = self._end_before(offset, topic, queue_id)
-        return end if end is not None and self._is_member(peer, group) else offset
+        return end if end is not None and self._member(peer, group) is not None else offset
+
+    def _key(self, group: str, topic: str, peer: Peer) -> tuple[str, str, str]:
+        known = self._clients.consumer(group)
+        member = None if known is None or not known.is_broadcasting else known.members.get(peer)
+        return group, topic, "" if member is None else member.client_id
+
+    def _knows(self, group: str, topic: str, queue_id: int, peer: Peer) -> bool:
+        """Whether the group, or the member, has spoken of a queue since."""
+        return self._heard is not None and queue_id in self._heard.get(self._key(group, topic, peer), ())
+
+    def _note(self, group: str, topic: str, queue_id: int, peer: Peer) -> bool:
+        """Whether it could be noted that they know what there is."""
+        if self._heard is None or self._heard_count >= OFFSET_QUEUES_MAX:
+            return False
+        queues = self._heard.setdefault(self._key(group, topic, peer), set())
+        self._heard_count += queue_id not in queues
+        queues.add(queue_id)
+        return True
 
     def _end_before(self, offset: int, topic: str, queue_id: int) -> int | None:
         """Where a queue ended when it came back, if that is before `offset`."""
@@ -91,9 +119,9 @@ class Survivors:
         end = None if queue is None or self._store.is_copy else queue.recovered_end
         return end if end is not None and offset > end else None
 
-    def _is_member(self, peer: Peer, group: str) -> bool:
+    def _member(self, peer: Peer, group: str) -> GroupMember | None:
         known = self._clients.consumer(group)
-        return known is not None and peer in known.members
+        return None if known is None else known.members.get(peer)
 
     def _say(self, group: str, topic: str, queue_id: int, offset: int, end: int) -> None:
         self._logged_count += 1

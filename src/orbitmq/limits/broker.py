@@ -94,9 +94,8 @@ CONSUME_STATS_QUEUES_MAX: Final = 50_000
 CUT_OFFSETS_LOGGED_MAX: Final = 100
 """Saved offsets beyond their queues that a start names one by one; the rest is a count."""
 
-SURVIVORS_EXPECTED_MS: Final = 3_600_000
-"""So long after a crash or take-over a first pull beyond what was left is taken for that of a consumer that lives on, where its
-group has no offset on the queue."""
+SURVIVORS_EXPECTED_MS: Final = 86_400_000
+"""So long after a crash or take-over a first pull beyond what was left is taken for that of a consumer that lives on."""
 
 SURVIVORS_LOGGED_MAX: Final = 100
 """Consumers taken back to what was left of a queue that are named, after each crash or take-over."""

@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.broker import survivors
 from orbitmq.limits.broker import SURVIVORS_EXPECTED_MS
+from orbitmq.protocol.remoting.bodies import MessageModel
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
 NAMES = {"consumerGroup": "g", "topic": "T", "queueId": 0}
@@ -42,9 +43,9 @@ def commit(used, offset, **more):
     return used.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**NAMES, "commitOffset": offset}, **more)
 
 
-def member(used, name="c", group="g"):
+def member(used, name="c", group="g", **more):
     peer = used.peer()
-    used.heartbeat(peer, name, group, ["T"])
+    used.heartbeat(peer, name, group, ["T"], **more)
     return peer
 
 
@@ -79,11 +80,12 @@ class TestOfAGroupWithASavedOffset:
         used.store.only_copy("it follows")
         assert pulled(used, 8)[1] != "OFFSET_RESET"
 
-    def test_is_expected_for_as_long_as_it_takes(self, used, tmp_path):
+    def test_is_expected_for_a_day(self, used, tmp_path):
+        """Later whoever comes wants to be where it says."""
         commit(used, 1)
         crash(used, tmp_path / "after")
-        used.advance(2 * SURVIVORS_EXPECTED_MS)
-        assert pulled(used, 8) == TAKEN_BACK
+        used.advance(SURVIVORS_EXPECTED_MS)
+        assert pulled(used, 8)[0] == ResponseCode.SUCCESS
 
     def test_a_take_over_expects_those_of_the_master_before_and_none_of_an_earlier_crash(self, used, tmp_path):
         """The crash left 3; then this broker copied up to 9, of which one consumer knows; another has read 10 at the old master."""
@@ -120,8 +122,21 @@ class TestOfAGroupWithoutOne:
         """As a new group that begins with the latest message does."""
         crash(used, tmp_path / "after")
         peer = member(used)
-        assert used.call(RequestCode.QUERY_CONSUMER_OFFSET, {**NAMES, "setZeroIfNotFound": False}).code != 0
+        question = {**NAMES, "setZeroIfNotFound": False}
+        assert used.call(RequestCode.QUERY_CONSUMER_OFFSET, question, peer=peer).code != 0
         assert pulled(used, 8, peer=peer)[0] == ResponseCode.SUCCESS
+
+    def test_what_a_stranger_asks_about_the_group_says_nothing_of_it(self, used, tmp_path):
+        crash(used, tmp_path / "after")
+        used.call(RequestCode.QUERY_CONSUMER_OFFSET, NAMES)
+        assert pulled(used, 8, peer=member(used)) == TAKEN_BACK
+
+    def test_a_pull_before_the_first_heartbeat_does_not_count(self, used, tmp_path):
+        crash(used, tmp_path / "after")
+        peer = used.peer()
+        assert pulled(used, 8, peer=peer)[0] == ResponseCode.SUCCESS
+        used.heartbeat(peer, "c", "g", ["T"])
+        assert pulled(used, 8, peer=peer) == TAKEN_BACK
 
     @pytest.mark.parametrize("why", ["is no member", "comes late"])
     def test_whoever_keeps_its_offsets_itself_begins_where_it_wants(self, used, tmp_path, why):
@@ -135,6 +150,22 @@ class TestOfAGroupWithoutOne:
         monkeypatch.setattr(survivors, "OFFSET_QUEUES_MAX", 0)
         crash(used, tmp_path / "after")
         assert pulled(used, 8, peer=member(used))[0] == ResponseCode.SUCCESS
+
+
+class TestOfAGroupThatBroadcasts:
+    def test_each_member_is_looked_at(self, used, tmp_path):
+        crash(used, tmp_path / "after")
+        for name in ("one", "other"):
+            peer = member(used, name, "all", message_model=MessageModel.BROADCASTING)
+            assert pulled(used, 8, group="all", peer=peer) == TAKEN_BACK
+            assert pulled(used, 8, group="all", peer=peer)[0] == ResponseCode.SUCCESS
+
+    @pytest.mark.parametrize("code", [RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP])
+    def test_whoever_asked_where_the_queue_ends_begins_there(self, used, tmp_path, code):
+        crash(used, tmp_path / "after")
+        peer = member(used, "new", "all", message_model=MessageModel.BROADCASTING)
+        used.call(code, {**NAMES, "timestamp": 0}, peer=peer)
+        assert pulled(used, 8, group="all", peer=peer)[0] == ResponseCode.SUCCESS
 
 
 class TestACommit:
