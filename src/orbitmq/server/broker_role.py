@@ -189,7 +189,7 @@ class BrokerRole:
 
     def _made_housekeeping(self, files: Files) -> Housekeeping:
         assert self.derived.tables is not None
-        return Housekeeping(
+        made = Housekeeping(
             self.store,
             self._process.settings.data,
             files,
@@ -198,6 +198,14 @@ class BrokerRole:
             rewriter=self.rewriting,
             say_below=self.derived.tables.say_below,
         )
+        made.out_of_room = self._let_tables_go
+        return made
+
+    def _let_tables_go(self, lowest_pending: int) -> None:
+        """No file can go on a full disk. Tables let go of theirs, where they are what keeps it."""
+        tables = self.derived.tables
+        if tables is not None and tables.lowest_needed() == lowest_pending:
+            tables.take_below(lowest_pending + 1, 1)
 
     def _made_replication(self) -> ReplicationRole:
         led = LedByRocketMQ(self._reserve.files, self._process.settings.data)

@@ -101,6 +101,8 @@ class Housekeeping:
         self.overdue_below = 0
         """See `Retention.overdue_below`, as of the last round."""
         self.removed_files = 0
+        self.out_of_room: Callable[[int], None] = lambda lowest_pending: None
+        """Told in each round in which nothing can go, and nothing be put again, for the record at that log position."""
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.arm(WAKEUP, clock.monotonic_ns())
 
@@ -172,6 +174,9 @@ class Housekeeping:
             self._store.allow(REFUSAL)
         if decision.remove:
             self._remove(decision.remove)
+        lowest = None if self._rewriter is None else self._rewriter.lowest_pending()
+        if decision.is_stuck and lowest is not None:
+            self.out_of_room(lowest)
         below = decision.rewrite_below
         if below is None or self._rewriter is None or self._rewriter.is_busy:
             return

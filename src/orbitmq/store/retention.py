@@ -72,6 +72,11 @@ class Retention(NamedTuple):
     overdue_below: int = 0
     """Files below this log position should be gone for long, or at once: whoever needs them where they are comes to an end."""
 
+    @property
+    def is_stuck(self) -> bool:
+        """Sends are refused for lack of room, and no file can go, whatever is put again."""
+        return self.refuse_sends and self.pinned and not self.remove and self.rewrite_below is None
+
 
 _SEVERITY: Final = {level: rank for rank, level in enumerate(DiskLevel)}
 

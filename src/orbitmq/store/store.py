@@ -41,7 +41,7 @@ from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.shortage import Shortage
 from orbitmq.store.unit_writing import UnitWriting
 from orbitmq.store.worker import Lanes, Notify
-from orbitmq.store.writability import CLOSED, COPY, FATAL, Writability
+from orbitmq.store.writability import CLOSED, COPY, FATAL, SPACE, Writability
 from orbitmq.store.written_saves import WrittenSaves
 
 logger = logging.getLogger("orbitmq.store")
@@ -354,6 +354,27 @@ class MessageStore:
     def is_behind(self) -> bool:
         """Whether indexes and queues do not know all records of the log, because they could not be written."""
         return bool(self._unapplied)
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether nothing is appended because the disk is full."""
+        return SPACE in self._writability.stops
+
+    def append_in_last_space(self, append: Callable[[], None]) -> bool:
+        """On a full disk, run `append`, whose few records let files go: they are written by the next commit, into what is set aside. False,
+        with nothing appended, where something else than room is missing. Raises what `append` raises."""
+        stops = self._writability.stops
+        if stops.keys() - {SPACE}:
+            return False
+        reason = stops.pop(SPACE, None)
+        if reason is not None:
+            self._reserve.spend()
+        try:
+            append()
+        finally:
+            if reason is not None:
+                stops.setdefault(SPACE, reason)
+        return True
 
     def refuse(self, name: str, reason: str) -> None:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,31 @@ def test_a_request_goes_on_when_one_round_does_not_take_all(tmp_path: Path, disk
     little.advance(0)
     assert len(log_files(little)) == 1
     assert not keeper._manual, "nothing is left to do for it"
+
+
+class Rewriter:
+    """Everything waits for what pends at the beginning of the log, and is too much to be put again."""
+
+    is_busy = False
+    rewritten_count = 0
+
+    def lowest_pending(self) -> int | None:
+        return 100
+
+    def bytes_below(self, position: int) -> int:
+        return position
+
+    def rewrite_below(self, position: int, ended: Callable[[bool], None]) -> None:
+        raise AssertionError("it is not worth it")
+
+
+def test_what_keeps_the_oldest_file_is_told_when_nothing_can_go_on_a_full_disk(little: LittleStore, disk: Disk) -> None:
+    keeper = Housekeeping(little.store, little.root, little.files, little.clock, rewriter=Rewriter())
+    told: list[int] = []
+    keeper.out_of_room = told.append
+    little.advance(0)
+    assert told == []
+    disk.percent = 99
+    little.advance(20_000)
+    assert told[:1] == [100]
+    assert not little.store.writable

@@ -174,3 +174,7 @@ class OwnTable(RecordedTable, Protocol):
     def save(self) -> None:
         """Write the file where it says something else; durable on return. Blocks, on any thread. Raises OSError."""
         ...
+
+
+def nobody_notes(at_once: bool) -> None:
+    """Of keys that are not recorded for themselves."""

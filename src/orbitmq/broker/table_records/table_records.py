@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import msgspec
 
-from orbitmq.broker.table_records.changes import OutlivingTable, OwnTable, RecordedTable, note_unsaid
+from orbitmq.broker.table_records.changes import OutlivingTable, OwnTable, RecordedTable, nobody_notes, note_unsaid
+from orbitmq.broker.table_records.full_disk import FullDisk
 from orbitmq.broker.table_records.identity import StoreIdentity
 from orbitmq.broker.table_records.last_words import Key, LastWords, Place, first_keys
 from orbitmq.broker.table_records.queue_ends import RecordedQueueEnds
@@ -105,6 +106,7 @@ class TableRecords:
         self._own: dict[int, tuple[str, list[str], list[str]]] = {}
         """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
         self._waiting: list[OnRecorded] = []
+        self._full_disk = FullDisk(self.copy_follows, self._record_drops, self._wake_within)
         self._is_behind = False
         """That changes could not be appended was reported."""
         self._move_below = 0
@@ -234,7 +236,7 @@ class TableRecords:
         found = self._recovered.pop(name, None)
         if found is None and not self._is_followed:
             return
-        table.changes.begin(_nobody if table is self._identity else partial(self._noted, table))
+        table.changes.begin(nobody_notes if table is self._identity else partial(self._noted, table))
         unrecorded: list[str] = []
         if found is None:
             unrecorded = list(table.recorded_keys())
@@ -382,9 +384,7 @@ class TableRecords:
             self._tell(None)
             return
         try:
-            for name in list(self._to_drop):
-                self._append(encode_dropped(name), b"", name, [], [])
-                del self._to_drop[name]
+            self._record_drops()
             self._record(self._at_once)
             self._tidy()
         except (StoreUnwritableError, RecordError) as error:
@@ -413,6 +413,7 @@ class TableRecords:
     def _wake(self) -> None:
         if self._store is None or self._store.is_over:
             return
+        self._full_disk.look(self._store, self.is_followed, drops=bool(self._to_drop), is_busy=bool(self._own))
         due_ns, now_ns = self._gather_due_ns, self._clock.monotonic_ns()
         if due_ns is not None and due_ns > now_ns:
             self._wake_within(due_ns - now_ns)
@@ -563,9 +564,13 @@ class TableRecords:
     def bytes_below(self, position: int) -> int:
         return self._words.bytes_below(position)
 
+    def _record_drops(self) -> None:
+        for name in list(self._to_drop):
+            self._append(encode_dropped(name), b"", name, [], [])
+            del self._to_drop[name]
+
     def take_below(self, position: int, limit: int) -> list[Taken]:
-        """Record the keys whose last word lies below `position` anew, at most `limit` now. There is nothing for the caller to move: what
-        is copied as it is would be said after what was said since."""
+        """Record the keys whose last word lies below `position` anew, at most `limit` now. Nothing is left for the caller."""
         self._move_below = max(self._move_below, position)
         self._move(min(limit, TABLE_KEYS_PER_TURN_MAX))
         return []
@@ -580,6 +585,7 @@ class TableRecords:
             self._record_anew(first_keys(waiting, limit))
         except (StoreUnwritableError, RecordError) as error:
             self._not_recorded(error)
+            self._full_disk.not_recorded(self._store, self.is_followed)
             return
         self._store.commit()
         if next(self._words.below(self._move_below), None) is not None:
@@ -587,10 +593,6 @@ class TableRecords:
 
     def put_back(self, positions: Sequence[int]) -> None:
         """Nothing is ever taken."""
-
-
-def _nobody(at_once: bool) -> None:
-    """What is not recorded for itself."""
 
 
 def _tell_status(on_done: OnRecorded, status: PutStatus) -> None:

@@ -338,6 +338,62 @@ def test_without_a_copy_tables_keep_no_file_of_the_log(pair: TablePair, monkeypa
     assert leader.broker.topics.get("others") is not None
 
 
+def test_on_a_full_disk_records_of_tables_let_their_file_go_and_come_back(
+    pair: TablePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could not be recorded anew, and the disk would be full for ever."""
+    leader = pair.leader
+    make_topic(pair)
+    send(pair)
+    leader.broker.offsets.commit("g", "orders", 0, 1)
+    leader.advance(SECOND)
+    assert_equal(pair)
+    leader.save_tables()
+    lowest = leader.records.lowest_needed()
+    assert lowest is not None
+    write = CommitLog.write
+
+    def full(log: CommitLog) -> None:
+        if log.has_gathered and leader.store._reserve.is_whole:
+            log.discard()
+            raise OSError(28, "No space left on device")
+        write(log)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "write", full)
+        leader.store.append(NewMessage("orders", 0, b"too much", b""))
+        leader.turn()
+        assert leader.store.lacks_room
+        leader.records.take_below(lowest + 1, 1)
+        leader.turn()
+        assert leader.records.lowest_needed() is None
+        assert leader.store.lacks_room, "nothing else may use what is set aside"
+    assert_equal(pair)
+    assert pair.copy.broker.topics.get("orders") is not None, "a copy keeps what it knows"
+    leader.crash()
+    assert leader.broker.topics.get("orders") is not None, "the file says so"
+    assert leader.broker.offsets.query("g", "orders", 0) == 1
+
+
+def test_tables_are_recorded_again_when_there_is_room(pair: TablePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = pair.leader
+    make_topic(pair)
+    leader.advance(SECOND)
+    lowest = leader.records.lowest_needed()
+    assert lowest is not None
+    leader.store._writability.stop("space", "the disk is full")
+    leader.records.take_below(lowest + 1, 1)
+    leader.turn()
+    assert leader.records.lowest_needed() is None
+    make_topic(pair, "others")
+    for _ in range(20):
+        leader.advance(SECOND)
+    assert leader.store.writes_accepted
+    assert (leader.records.lowest_needed() or 0) > lowest
+    assert_equal(pair)
+    assert pair.copy.broker.topics.get("others") is not None
+
+
 def test_offsets_in_the_file_count_where_none_are_recorded_any_more(pair: TablePair) -> None:
     leader = pair.leader
     send(pair)
