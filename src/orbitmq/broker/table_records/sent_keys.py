@@ -68,6 +68,8 @@ class RecordedSentKeys:
         self._unsaid: dict[str, bytes] = {}
         """Pieces that are in no confirmed record yet."""
         self._is_looking = False
+        self._is_failing = False
+        """That the last look failed was reported."""
         self.version = DataVersion()
         self.changes = KeyChanges()
 
@@ -124,27 +126,36 @@ class RecordedSentKeys:
         if self._said_below < position:
             if not self._is_looking:
                 self._look(self._said_below, position)
-            if self._is_looking:
+            if self._said_below < position:
                 return None
         return list(self._unsaid)
 
     def _look(self, begin: int, end: int) -> None:
-        """Find the keys between two log positions, and have them recorded."""
-        self._is_looking = True
-
-        find, piece_bytes = self._idempotence.places_in_journal(begin, end), self._piece_bytes
+        """Find the keys between two log positions, and have them recorded. A look that fails is begun again when it is asked for."""
+        try:
+            find, piece_bytes = self._idempotence.places_in_journal(begin, end), self._piece_bytes
+        except OSError as error:
+            self._look_failed(error)
+            return
 
         def done(found: list[tuple[str, bytes]] | BaseException) -> None:
             self._is_looking = False
             if isinstance(found, BaseException):
-                logger.error("keys of sends whose records are to go could not be read, trying again: %s", found)
+                self._look_failed(found)
                 return
+            self._is_failing = False
             self._said_below = max(end, self._said_below or 0)
             for key, value in found:
                 self._unsaid[key] = value
                 self.changes.note(key)
 
+        self._is_looking = True
         self._store.run_blocking(lambda: list(_pieces(find(), end, piece_bytes)), done)
+
+    def _look_failed(self, error: BaseException) -> None:
+        if not self._is_failing:
+            logger.error("keys of sends whose records are to go could not be read, trying again: %s", error)
+        self._is_failing = True
 
     @property
     def _piece_bytes(self) -> int:

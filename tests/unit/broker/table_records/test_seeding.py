@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -371,3 +372,23 @@ def test_a_repeat_to_a_topic_that_was_deleted_is_a_first_send_at_a_seeded_slave(
     assert first == (0, "0")
     assert slave.store.max_offset("idle", 0) == 1
     assert send_once(slave, "a") == first
+
+
+def test_a_journal_that_cannot_be_written_once_holds_files_back_until_it_can(
+    pair: TablePair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_once(pair.leader, "a")
+    fill(pair.leader)
+    store, records = pair.leader.store, pair.leader.records
+    end = store.log.sequence.segments[0].end
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.leader.idempotence, "write", refuse)
+        for _ in range(3):
+            assert not records.say_below(end)
+    assert len([message for message in caplog.messages if "trying again" in message]) == 1, "it is said once"
+    remove_all_but_last(pair.leader)
+    assert remembered(pair.seed_copy()) == remembered(pair.leader)
+
+
+def refuse() -> None:
+    raise OSError(ENOSPC, "No space left on device")
