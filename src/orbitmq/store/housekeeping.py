@@ -192,8 +192,7 @@ class Housekeeping:
 
     def _remove(self, files: Sequence[RetainedFile]) -> None:
         """Remove the oldest files once what replaced their records is durable, and a saved state that knows it."""
-        if not self._say_below(files[-1].end):
-            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
+        if not self._is_said(files):
             return
         self._busy = True
         replaced_below = self._store.log.written_end
@@ -207,6 +206,8 @@ class Housekeeping:
                     "%d commit log files stay: what replaced their messages is not %s yet", len(files), lacks
                 )
                 return
+            if not self._is_said(files):  # the first copy may have come meanwhile
+                return
             paths = store.drop_first_segments(len(files))
             logger.info("removing %d commit log files up to offset %d", len(files), files[-1].end)
             self.removed_files += len(files)
@@ -215,3 +216,10 @@ class Housekeeping:
                 self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
         self._store.save_durably(saved)
+
+    def _is_said(self, files: Sequence[RetainedFile]) -> bool:
+        """Whether nothing is lost with these files that only they say; else they are looked at again soon."""
+        is_said = self._say_below(files[-1].end)
+        if not is_said:
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
+        return is_said

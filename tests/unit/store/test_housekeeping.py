@@ -94,7 +94,31 @@ def test_files_stay_until_the_log_says_again_what_they_alone_say(little: LittleS
     little.advance(1_000)
     assert (asked, len(log_files(little))) == ([49_152] * 2, 4), "asked again a second later"
     little.advance(1_000)
-    assert (asked, len(log_files(little))) == ([49_152] * 3, 1)
+    assert (asked, len(log_files(little))) == ([49_152] * 4, 1), "and once more right before they go"
+
+
+def test_files_stay_when_the_first_copy_comes_while_they_are_about_to_go(
+    little: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody followed when retention asked; now there is something to say."""
+    is_said = [True]
+    keeper = Housekeeping(little.store, little.root, little.files, little.clock, say_below=lambda position: is_said[0])
+    little.advance(0)
+    little.clock.advance(73 * HOUR_MS)
+    save = little.store.save_durably
+
+    def save_while_a_copy_comes(on_done: Callable[[bool], None]) -> None:
+        is_said[0] = False
+        save(on_done)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(little.store, "save_durably", save_while_a_copy_comes)
+        keeper.request()
+        little.advance(0)
+        assert len(log_files(little)) == 4
+    is_said[0] = True
+    little.advance(1_000)
+    assert len(log_files(little)) == 1
 
 
 def test_a_pending_delayed_message_pins_its_file_and_all_behind_it(tmp_path: Path, disk: Disk) -> None:
