@@ -401,12 +401,12 @@ class TableRecords:
         """A topic is being deleted here: record that. Where the store takes nothing, a copy goes on having its messages."""
         if self._store is None:
             return
-        body, properties = encode_ended(topic)
-        for key in self._words.keys_of(RecordedQueueEnds.record_name):
+        on_way = [key for name, key in self._own_keys() if name == RecordedQueueEnds.record_name]
+        for key in self._words.keys_of(RecordedQueueEnds.record_name) + on_way:
             if key.startswith(f"{topic}/") and self._ends is not None:
                 self._ends.changes.note(key, at_once=True)
         try:
-            self._append(body, properties, "", [], [])
+            self._append(*encode_ended(topic), "", [], [])
         except (StoreUnwritableError, RecordError) as error:
             logger.warning("that topic %s was deleted could not be recorded: %s", topic, error)
 

@@ -169,6 +169,26 @@ def test_a_topic_is_deleted_after_the_slave_knows_where_its_queue_goes_on(pair: 
     assert slave.store.max_offset("idle", 0) == 0
 
 
+def test_a_topic_is_deleted_while_no_copy_has_the_record_of_where_its_queue_goes_on(pair: TablePair) -> None:
+    send(pair.leader, "idle", 5)
+    fill(pair.leader)
+    store = pair.leader.store
+    end = store.log.sequence.segments[0].end
+    store.confirmation.hold_for_copies(store.confirm_offset)
+    assert not pair.leader.records.say_below(end)
+    pair.leader.turn()
+    store.delete_topic("idle")
+    pair.leader.turn()
+    store.confirmation.copies_have(store.log.end)
+    pair.leader.turn()
+    assert "idle/0" not in words(pair.leader)
+    slave = pair.seed_copy()
+    assert slave.store.max_offset("idle", 0) == 0
+    slave.reopen()
+    slave.lead()
+    assert send(slave, "idle") == [0]
+
+
 def test_a_file_stays_until_what_it_alone_says_is_confirmed(pair: TablePair) -> None:
     send(pair.leader, "idle", 5)
     fill(pair.leader)
