@@ -70,7 +70,7 @@ class BrokerRooms:
         if derived.idempotence is not None:
             core.bind(RecordedFinishedEpochs(derived.idempotence, core.clock))
             if core.records is not None:
-                core.bind(RecordedSentKeys(derived.idempotence, core.store, core.records.reading))
+                core.bind(RecordedSentKeys(derived.idempotence, core.store, core.records.reading, core.clock))
                 core.bind(RecordedTopicEnds(derived.idempotence, core.records.reading))
             self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
         if self.timers is not None:

@@ -6,7 +6,9 @@ Rules of this file
    thread; in memory they are in no order.
 2. A piece is written once. When its own file goes it is read from the log again, as long as its epoch counts.
 3. Transient scopes are not recorded: nobody repeats their sends after a minute.
-4. What a copy knows already stays as it is. It takes in what is new, and keeps that in its own journal.
+4. A leader may end between two pieces: which looks are recorded as a whole says a key of its own, written when all pieces of one are
+   confirmed. Others count for nothing, and are begun again.
+5. What a copy knows already stays as it is. It takes in what is new, and keeps that in its own journal.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.journal import ENTRY_BYTES, KeysBlock
 from orbitmq.broker.table_records.changes import KeyChanges
 from orbitmq.broker.table_records.word_reading import WordReading
+from orbitmq.clock import Clock
 from orbitmq.errors import RecordError
-from orbitmq.limits.broker import TABLE_RECORD_BYTES_MAX
+from orbitmq.limits.broker import TABLE_GATHERING_NS, TABLE_RECORD_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.store.store import MessageStore
 
@@ -31,6 +34,11 @@ logger = logging.getLogger("orbitmq.broker")
 
 _HEAD_BYTES: Final = 1_024
 """What a record has besides the keys: the name of its scope, at most 255 bytes, twice where it is escaped."""
+
+
+_WHOLE: Final = "whole"
+"""The key whose value is the log position below which all keys are in the table."""
+_WAKEUP: Final = "keys of sends"
 
 
 class _KeyPiece(NamedTuple):
@@ -54,31 +62,40 @@ class _KeyPiece(NamedTuple):
 
 
 class RecordedSentKeys:
-    """A key is `epoch:end:number:scope`; its value `[used_ms, entries]`, entries of the journal in base64."""
+    """A key is `epoch:end:number:scope`; its value `[used_ms, entries]`, entries of the journal in base64. The key `whole` has
+    a log position."""
 
     record_name: ClassVar[str] = "sentKeys"
     is_gathered: ClassVar[bool] = True
 
-    def __init__(self, idempotence: Idempotence, store: MessageStore, reading: WordReading) -> None:
+    def __init__(self, idempotence: Idempotence, store: MessageStore, reading: WordReading, clock: Clock) -> None:
         self._idempotence = idempotence
+        self._clock = clock
         self._store = store
         self._reading = reading
         self._said_below: int | None = None
         """Keys whose records lie below are in the table, or in `_unsaid`; None: the table says."""
         self._unsaid: dict[str, bytes] = {}
-        """Pieces that are in no confirmed record yet."""
+        """Pieces of the last look that are in no confirmed record yet."""
+        self._found_at = 0
+        """Records below that log position are none of that look, though they may name its pieces."""
+        self._whole = 0
+        """What `whole` is to say once they are; 0: what it says already."""
         self._is_looking = False
         self._is_failing = False
         """That the last look failed was reported."""
         self.version = DataVersion()
         self.changes = KeyChanges()
+        store.deadlines.define(_WAKEUP, self._follow)
 
     def recorded_keys(self) -> Iterable[str]:
         return ()
 
     def recorded_value(self, key: str) -> bytes | None:
-        if not self._counts(key):
+        if key != _WHOLE and not self._counts(key):
             return None
+        if key == _WHOLE and self._whole and not self._unsaid:
+            return msgspec.json.encode(self._whole)
         try:
             return self._unsaid.get(key) or self._reading.last_word(self.record_name, key)
         except RecordError as error:
@@ -92,8 +109,9 @@ class RecordedSentKeys:
         return scope is not None and scope.keys_of(piece.epoch) is not None
 
     def take(self, values: Mapping[str, bytes | None], version: DataVersion | None) -> None:
+        self._said_below, self._unsaid, self._whole = None, {}, 0  # somebody else leads, or what was appended is gone
         for key, value in values.items():
-            if value is not None:
+            if value is not None and key != _WHOLE:
                 piece = _KeyPiece.of(key)
                 used_ms, entries = msgspec.json.decode(value, type=tuple[int, str])
                 self._idempotence.keep_earlier(piece.scope, piece.epoch, b64decode(entries, validate=True), used_ms)
@@ -111,24 +129,45 @@ class RecordedSentKeys:
 
     def say_again(self) -> None:
         """What the log said of this table counts no more."""
-        self._said_below = 0
+        self._said_below, self._unsaid, self._whole = 0, {}, 0
 
     def unsaid_below(self, position: int) -> list[str] | None:
+        if self._said_below is None:
+            self._said_below = self._whole_below()
+        if (unsaid := self._unsaid_now()) or self._said_below >= position:
+            return unsaid
+        if not self._is_looking:
+            self._look(self._said_below, position)
+        return self._unsaid_now() if self._said_below >= position else None
+
+    def _unsaid_now(self) -> list[str]:
+        """What is to be recorded of the last look: its pieces, and then that they are all there."""
         recorded_at = self._reading.recorded_at
         self._unsaid = {
             key: value
             for key, value in self._unsaid.items()
-            if recorded_at(self.record_name, key) < 0 and self._counts(key)
+            if recorded_at(self.record_name, key) < self._found_at and self._counts(key)
         }
-        if self._said_below is None:
-            keys = self._reading.keys_of(self.record_name)
-            self._said_below = max((_KeyPiece.of(key).end for key in keys), default=0)
-        if self._said_below < position:
-            if not self._is_looking:
-                self._look(self._said_below, position)
-            if self._said_below < position:
-                return None
-        return list(self._unsaid)
+        return list(self._unsaid) or ([_WHOLE] if self._whole and self._whole_below() < self._whole else [])
+
+    def _whole_below(self) -> int:
+        """As the log says."""
+        try:
+            return msgspec.json.decode(self._reading.last_word(self.record_name, _WHOLE) or b"0", type=int)
+        except RecordError as error:
+            logger.error("which keys of sends are recorded is not known, recording them again: %s", error)
+            return 0
+
+    def _follow(self) -> None:
+        """Record that the pieces of a look are all there, although nobody asks for it."""
+        unsaid = self._unsaid_now()
+        if unsaid == [_WHOLE]:
+            self.changes.note(_WHOLE, at_once=True)
+        elif unsaid and self.changes.is_on:
+            self._follow_soon()
+
+    def _follow_soon(self) -> None:
+        self._store.deadlines.arm(_WAKEUP, self._clock.monotonic_ns() + 2 * TABLE_GATHERING_NS)
 
     def _look(self, begin: int, end: int) -> None:
         """Find the keys between two log positions, and have them recorded. A look that fails is begun again when it is asked for."""
@@ -144,9 +183,13 @@ class RecordedSentKeys:
                 self._look_failed(found)
                 return
             self._is_failing = False
-            self._said_below = max(end, self._said_below or 0)
-            for key, value in found:
-                self._unsaid[key] = value
+            if self._said_below != begin:
+                return  # from where on to look has changed
+            self._said_below, self._unsaid, self._found_at = end, dict(found), self._store.log.end
+            if found:
+                self._whole = end
+                self._follow_soon()
+            for key in self._unsaid:
                 self.changes.note(key)
 
         self._is_looking = True
