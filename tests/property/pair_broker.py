@@ -38,6 +38,7 @@ from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.fine_timer import LoopTimer
+from orbitmq.server.registration import BrokerIdentity
 from orbitmq.server.replication import asking, replication_role, slave_port
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.settings import ServerSettings
@@ -65,6 +66,25 @@ class NameServer:
     @property
     def master_ha_address(self) -> str:
         return f"{self.master_host}:{SLAVE_PORT}"
+
+
+class _Registrar:
+    """What one broker has of it."""
+
+    def __init__(self, names: NameServer, settings: ServerSettings) -> None:
+        own, host = settings.broker, settings.host
+        self.names = names
+        self.identity = BrokerIdentity(
+            "DefaultCluster", own.broker_name, own.broker_id, f"{host}:{MAIN_PORT}", f"{host}:{SLAVE_PORT}"
+        )
+
+    @property
+    def master_address(self) -> str:
+        return self.names.master_address
+
+    @property
+    def master_ha_address(self) -> str:
+        return self.names.master_ha_address
 
     def register_all(self) -> None:
         pass
@@ -122,7 +142,7 @@ class PairBroker(TimerBroker):
             self.store,
             self.appenders,
             self.derived,
-            cast(Any, names),
+            cast(Any, _Registrar(names, settings)),
             MAIN_PORT,
             ConfigFile(files, root / "config" / REPLICATION_FILE),
             copied=cast(Any, None),
