@@ -57,7 +57,7 @@ class LastWords:
 
     def position(self, table: str, key: str) -> int:
         """The log position of the last record that gives a key a value; -1 where none does."""
-        place = self.place(table, key)
+        place = self._places.get((table, key))
         return -1 if place is None else place.physical_offset
 
     def has(self, table: str) -> bool:

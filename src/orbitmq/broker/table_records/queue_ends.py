@@ -39,16 +39,20 @@ class RecordedQueueEnds:
         self.changes = KeyChanges()
 
     def recorded_keys(self) -> Iterable[str]:
-        return [_key(queue) for queue in self._queues if self._is_gone(queue)]
+        return [_key(queue) for queue in self._gone()]
 
     def recorded_value(self, key: str) -> bytes | None:
         queue = self._queues.get(*_queue_of(key))
-        return msgspec.json.encode(queue.max_offset) if queue is not None and self._is_gone(queue) else None
+        return msgspec.json.encode(queue.max_offset) if queue is not None and self._gone([queue]) else None
 
-    def _is_gone(self, queue: ConsumeQueue) -> bool:
-        """Whether the log has no message of a queue that had some."""
+    def _gone(self, queues: Iterable[ConsumeQueue] | None = None) -> list[ConsumeQueue]:
+        """Of these queues, or all, those that had messages, of which the log has none any more."""
         below = max(self._below, self._reading.log_start)
-        return 0 < queue.max_offset == queue.next_offset and queue.max_physical <= below and queue.topic != TABLES_TOPIC
+        return [
+            queue
+            for queue in (self._queues if queues is None else queues)
+            if queue.max_physical <= below and 0 < queue.max_offset == queue.next_offset and queue.topic != TABLES_TOPIC
+        ]
 
     def take(self, values: Mapping[str, bytes | None], version: DataVersion | None) -> None:
         """It counts with `settle`: what is dispatched together may end the topic."""
@@ -79,12 +83,8 @@ class RecordedQueueEnds:
     def unsaid_below(self, position: int) -> list[str]:
         """As `OutlivingTable.unsaid_below`. Looks at all queues."""
         self._below = max(self._below, position)
-        return [
-            key
-            for queue in self._queues
-            if self._is_gone(queue)
-            and self._reading.recorded_at(self.record_name, key := _key(queue)) < queue.max_physical
-        ]
+        recorded_at, name = self._reading.recorded_at, self.record_name
+        return [key for queue in self._gone() if recorded_at(name, key := _key(queue)) < queue.max_physical]
 
 
 def _key(queue: ConsumeQueue) -> str:
