@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import RawClient, ServedProcess, until
+from server_process import RawClient, ServedProcess, free_ports, until
 from test_pair import Pair, bodies, promote, send, sent_until_copied
 
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer, ReseedRequest
+from orbitmq.protocol.remoting.replication_bodies import PromoteRequest, ReseedAnswer, ReseedRequest
 from orbitmq.replication.kept_state import REPLICATION_FILE
+from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.settings import Overrides, Role, load_settings
 
 
 @pytest.fixture
@@ -135,3 +139,91 @@ def test_a_slave_that_began_with_nothing_leads_when_it_has_what_its_master_had(p
     refused = promote(pair.slave)
     assert (refused.code, "began with nothing" in (refused.remark or "")) == (ResponseCode.NO_PERMISSION, True)
     assert promote(pair.slave, although_behind=True).code == ResponseCode.SUCCESS
+
+
+def test_a_slave_that_was_to_begin_anew_and_leads_instead_keeps_what_it_has(pair: Pair) -> None:
+    """Killed between the answer and the end of its process."""
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    pair.slave.stop()
+    pair.master.kill()
+    file = pair.slave.data / "config" / REPLICATION_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "aside": "aside/20261128T082000123Z", "asideEnd": 1}))
+    new = pair.start_master("slave")
+    assert bodies(new)[-1] == b"first"
+    assert "the store is not put aside" in new.log()
+    assert "aside" not in json.loads(file.read_text())
+
+
+def test_a_promotion_takes_back_that_a_slave_is_to_begin_anew(pair: Pair) -> None:
+    """Its process does not begin again by itself, so that the answer is older than the loss of the master."""
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    pair.slave.stop()
+    asyncio.run(asyncio.wait_for(_embedded_slave(pair), 60))
+    again = ServedProcess(
+        pair.directory / "slave",
+        command="broker",
+        settings={**pair.slave_settings, "namesrvAddr": f"127.0.0.1:{pair.master.name_port}"},
+    )
+    pair.processes.append(again)
+    assert bodies(again)[-1] == b"at the new master"
+    assert not (again.data / "aside").exists()
+
+
+async def _embedded_slave(pair: Pair) -> None:
+    flags = [f"{name}={value}" for name, value in pair.slave_settings.items()]
+    flags += [f"namesrvAddr=127.0.0.1:{pair.master.name_port}", "grpcServerPort=0", "httpEnable=false"]
+    port = free_ports()[1]
+    overrides = Overrides(data=pair.slave.data, host="127.0.0.1", broker_port=port)
+    process = ServerProcess(load_settings(roles=[Role.BROKER], flags=flags, overrides=overrides), second_port=False)
+    await process.start()
+    try:
+        answer = await asyncio.to_thread(call, port, RequestCode.RESEED_SLAVE, ReseedRequest().encode())
+        assert not ReseedAnswer.decode(bytes(answer.body)).restarts, answer.remark
+        pair.master.kill()
+        code = ResponseCode.NO_PERMISSION
+        while code == ResponseCode.NO_PERMISSION:  # until it knows that its master is gone
+            code = (await asyncio.to_thread(call, port, RequestCode.PROMOTE_SLAVE, PromoteRequest().encode())).code
+        assert code == ResponseCode.SUCCESS
+        with RawClient(port) as client:
+            assert await asyncio.to_thread(send, client, b"at the new master") == ResponseCode.SUCCESS
+    finally:
+        await process.stop()
+
+
+def call(port: int, code: int, body: bytes) -> Command:
+    with RawClient(port) as client:
+        return client.call(code, {}, body)
+
+
+def test_a_slave_whose_master_is_lost_right_after_it_began_anew_does_not_lead_with_nothing(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    with RawClient(pair.slave.port) as client:
+        answer = client.call(RequestCode.RESEED_SLAVE, {}, ReseedRequest().encode())
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        wanted = PromoteRequest(although_master_lives=True, although_behind=True)
+        try:
+            refused = client.call(RequestCode.PROMOTE_SLAVE, {}, wanted.encode())
+        except OSError as error:
+            print(f"the process was gone before it could be made master: {error}")
+        else:
+            assert "begins anew just now" in (refused.remark or "")
+    pair.master.send_signal(signal.SIGKILL)
+    until(lambda: "the store was put aside" in pair.slave.log(), 30, what="the store put aside")
+    until(lambda: b"first" in files_below(pair.slave.data / ReseedAnswer.decode(answer.body).aside), 30)
+    until(lambda: _refuses_as_begun_anew(pair.slave), 30, what="the refusal")
+    assert "this broker is the master" not in pair.slave.log()
+
+
+def _refuses_as_begun_anew(slave: ServedProcess) -> bool:
+    try:
+        refused = promote(slave)
+    except OSError:
+        return False  # its port is not open again
+    assert refused.code == ResponseCode.NO_PERMISSION, "it leads"
+    return "began with nothing" in (refused.remark or "")

@@ -35,6 +35,8 @@ class KeptState(msgspec.Struct):
     there from the beginning."""
     aside: str = ""
     """Directory, within the root, into which the next start puts the store, to begin with nothing; empty where it is not to."""
+    aside_end: int = 0
+    """With `aside`: where the log of the master ended when that was decided."""
 
     def table(self) -> dict[str, Any]:
         """As JSON keeps it."""
@@ -42,7 +44,7 @@ class KeptState(msgspec.Struct):
             "directory": self.directory,
             **({} if self.promoted is None else {"promoted": self.promoted.value}),
             **({} if not self.seeding_until else {"seedingUntil": self.seeding_until}),
-            **({} if not self.aside else {"aside": self.aside}),
+            **({} if not self.aside else {"aside": self.aside, "asideEnd": self.aside_end}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -55,11 +57,19 @@ class _Table(msgspec.Struct):
     promoted: BrokerKind | None = None
     seeding_until: int = msgspec.field(default=0, name="seedingUntil")
     aside: str = ""
+    aside_end: int = msgspec.field(default=0, name="asideEnd")
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
-    """The table of a directory whose store was put aside: it keeps its id, so that its master knows it again, and nothing else."""
-    return {"directory": table.get("directory"), "epochs": [], "slaves": {}}
+    """The table of a directory whose store was put aside: it keeps its id, so that its master knows it again, and lacks what that had.
+    StoreDamagedError for a table that is not sound."""
+    state = read_state(table, "")
+    return KeptState(state.directory, seeding_until=state.aside_end).table()
+
+
+def withdrawn(table: dict[str, Any]) -> dict[str, Any]:
+    """The table of a directory whose store is not to be put aside."""
+    return {name: value for name, value in table.items() if name not in ("aside", "asideEnd")}
 
 
 def read_state(table: object, new_directory: str) -> KeptState:
@@ -74,4 +84,6 @@ def read_state(table: object, new_directory: str) -> KeptState:
             f"{REPLICATION_FILE} cannot be read: {error}",
             remedy="restore it, or remove it: then this broker knows neither its slaves nor who wrote its log from where on",
         ) from error
-    return KeptState(read.directory, dict(read.slaves), marks, read.promoted, read.seeding_until, read.aside)
+    return KeptState(
+        read.directory, dict(read.slaves), marks, read.promoted, read.seeding_until, read.aside, read.aside_end
+    )

@@ -32,6 +32,7 @@ from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import NO_GRPC_ENDPOINT
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.replication.kept_state import REPLICATION_FILE
+from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
@@ -83,7 +84,8 @@ class BrokerRole:
         files = self._reserve.files
         config = root / "config"
         self._plain = PlainAccess(settings, clock, process.attempts)
-        put_aside(process.files, root, settings.store.store_path_commit_log)
+        is_slave = settings.replication.kind is BrokerKind.SLAVE
+        put_aside(process.files, root, settings.store.store_path_commit_log, is_slave=is_slave)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)

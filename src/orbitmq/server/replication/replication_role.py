@@ -122,6 +122,8 @@ class ReplicationRole:
         """Does what else a server has to do when its slave becomes master."""
         self.begins_again: Callable[[], object] | None = None
         """Has the process end in order and begin again with its settings; None where that is not up to this process."""
+        self._begins_anew = False
+        """The process is about to end, and to begin with nothing."""
         self._reseeding = Reseeding(self._asking, self._kept, store, process.clock)
         self.took_over: Callable[[], object] = lambda: None
         """Told when this broker has begun to lead a log that another one has led until now, or may have."""
@@ -312,6 +314,9 @@ class ReplicationRole:
 
     def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
         """Make this slave the master, and tell when it takes messages, or why it does not become one. On the loop."""
+        if self._begins_anew:
+            done(PromotionRefused("this slave begins anew just now: it ends, and puts its store aside"))
+            return
         if not self.is_slave or self._promoting is not None:
             done(PromotionRefused("this broker is no slave, or becomes a master just now"))
             return
@@ -337,7 +342,7 @@ class ReplicationRole:
 
     def reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
         """Have this slave begin with nothing, and tell where its store goes, or why it does not. On the loop."""
-        if not self.is_slave or self._promoting is not None:
+        if not self.is_slave or self._promoting is not None or self._begins_anew:
             done(ReseedRefused("this broker is no slave, or becomes another just now"))
             return
         self._promoting = asyncio.get_running_loop().create_task(self._reseed(wanted, done), name="reseed")
@@ -348,7 +353,8 @@ class ReplicationRole:
             port_for_slaves = self._master_address()
             master = self._main_address(port_for_slaves) if port_for_slaves else ""
             aside = await self._reseeding.prepare(master, self._tables.log_id, although_parted=wanted.although_parted)
-            done(ReseedAnswer(aside=aside, restarts=begins_again is not None))
+            self._begins_anew = begins_again is not None
+            done(ReseedAnswer(aside=aside, restarts=self._begins_anew))
             if begins_again is not None:
                 asyncio.get_running_loop().call_later(RESTART_AFTER_MS / 1_000, begins_again)
         except OrbitError as error:
@@ -410,14 +416,19 @@ class ReplicationRole:
             await following.stop()
 
     async def _keep_promoted(self, kind: BrokerKind) -> None:
-        """A restart finds it. Raises PromotionRefused, and the master is followed again, where it cannot be saved."""
+        """A restart finds it, and puts nothing aside. Raises PromotionRefused, and follows again, where it cannot be saved."""
         saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._kept.state.promoted = kind
+        state = self._kept.state
+        aside = state.aside, state.aside_end
+        state.promoted, state.aside, state.aside_end = kind, "", 0
         self._kept.save(saved.set_result)
         if why_not := await saved:
-            self._kept.state.promoted = None
+            state.promoted, (state.aside, state.aside_end) = None, aside
+            self._kept.save()  # another save that was on its way may have kept it
             self.follow()
             raise PromotionRefused(f"that it is the master would be forgotten with the next start: {why_not}")
+        if aside[0]:
+            logger.warning("the next start does not put the store aside, as a command said before: this broker leads")
 
     async def _take_over(self, kind: BrokerKind) -> int:
         """The position of the log from which on this broker writes it."""

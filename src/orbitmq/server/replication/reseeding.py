@@ -8,6 +8,8 @@ Rules of this file
 2. What is no part of the store stays: users, settings, certificates, files of a name server, and the id of the directory, by which its
    master knows it.
 3. A start that was killed on its way goes on where it was: each file is in one place or in the other.
+4. Who leads begins with nothing never, whatever was decided before: its store may be the only one.
+5. Who began with nothing knows from the first moment what its master had: without that it does not become master.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, StoreDamagedError
-from orbitmq.replication.kept_state import REPLICATION_FILE, begun_anew
+from orbitmq.replication.kept_state import REPLICATION_FILE, begun_anew, withdrawn
 from orbitmq.replication.log_relation import LogRelation
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.kept_file import KeptFile
@@ -78,20 +80,22 @@ class Reseeding:
                 remedy="look which of both logs counts; or ask for it although they have parted, and what this one has is only put aside",
             )
         state = self._kept.state
+        state.aside_end = compared.end
         aside = state.aside = (
             f"{ASIDE}/{datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC):%Y%m%dT%H%M%S%f}"[:-3] + "Z"
         )
         saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._kept.save(saved.set_result)
         if why_not := await saved:
-            state.aside = ""
+            state.aside, state.aside_end = "", 0
+            self._kept.save()  # another save that was on its way may have kept it
             raise ReseedRefused(f"that it is to begin anew would be forgotten with the next start: {why_not}")
         return aside
 
 
-def put_aside(files: Files, root: Path, log_directory: Path | None) -> None:
-    """Where a command said so, put the store aside, before it is opened. `log_directory`: where the log is not within the root. Durable on
-    return. Raises OrbitError, OSError."""
+def put_aside(files: Files, root: Path, log_directory: Path | None, *, is_slave: bool) -> None:
+    """Where a command said so, put the store aside, before it is opened. `log_directory`: where the log is not within the root. `is_slave`:
+    by the settings; the store of a master stays, or comes back. Durable on return. Raises OrbitError, OSError."""
     kept = ConfigFile(files, root / "config" / REPLICATION_FILE)
     table = kept.load()
     folder = table.get("aside") if table else None
@@ -102,16 +106,24 @@ def put_aside(files: Files, root: Path, log_directory: Path | None) -> None:
             f"{kept.path} names {folder!r} as the place for this store",
             remedy=f"remove `aside` from it, or name {ASIDE}/YYYYMMDDTHHMMSSmmmZ",
         )
+    target = root / folder
+    moves = list(_moves(root, target, log_directory))
     lock = files.lock_dir(root)
     try:
-        target = root / folder
+        if not is_slave or table.get("promoted"):
+            _bring_back(files, moves)
+            kept.save(withdrawn(table))
+            logger.warning(
+                "the store is not put aside, as a command said when this broker was a slave: it leads, and goes on with what it has"
+            )
+            return
         files.make_dirs(target / "config")
-        for source, place in _moves(root, target, log_directory):
+        for source, place in moves:
             if files.exists(source):
                 files.make_dirs(place.parent)
                 files.rename(source, place)
         if not files.exists(target / "config" / REPLICATION_FILE):
-            files.write_atomic(target / "config" / REPLICATION_FILE, files.read_bytes(kept.path))
+            ConfigFile(files, target / "config" / REPLICATION_FILE).save(withdrawn(table))
         for directory in (target, target / "config", target.parent, root / "config", root):
             files.sync_dir(directory)
         kept.save(begun_anew(table))
@@ -120,6 +132,18 @@ def put_aside(files: Files, root: Path, log_directory: Path | None) -> None:
     logger.warning(
         "the store was put aside, in %s, by a command: this broker begins with nothing, and copies its master", target
     )
+
+
+def _bring_back(files: Files, moves: list[tuple[Path, Path]]) -> None:
+    """What a start that was killed had put aside by then."""
+    changed: set[Path] = set()
+    for source, place in moves:
+        if files.exists(place) and not files.exists(source):
+            files.make_dirs(source.parent)
+            files.rename(place, source)
+            changed |= {source.parent, place.parent}
+    for directory in sorted(changed):
+        files.sync_dir(directory)
 
 
 def _moves(root: Path, target: Path, log_directory: Path | None) -> Iterator[tuple[Path, Path]]:

@@ -11,6 +11,7 @@ from tests.worlds.faults import Call, Killed, RecordingFiles
 from orbitmq.errors import StoreDamagedError, StoreLockedError
 from orbitmq.replication.kept_state import REPLICATION_FILE
 from orbitmq.server.replication.reseeding import put_aside
+from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 
 FOLDER = "aside/20261128T082000123Z"
@@ -30,12 +31,14 @@ KEPT = {
 }
 
 
-def store(root: Path, aside: str | None = FOLDER) -> None:
+def store(root: Path, aside: str | None = FOLDER, **more: object) -> None:
     for name, data in {**STORE, **KEPT}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
-    table = {"directory": "d" * 32, "epochs": [[3, 100]], "slaves": {"2": "x"}, "promoted": "SYNC_MASTER"}
-    (root / "config" / REPLICATION_FILE).write_text(json.dumps(table | ({} if aside is None else {"aside": aside})))
+    table = {"directory": "d" * 32, "epochs": [[3, 100]], "slaves": {"2": "x"}, **more}
+    (root / "config" / REPLICATION_FILE).write_text(
+        json.dumps(table | ({} if aside is None else {"aside": aside, "asideEnd": 700}))
+    )
 
 
 def assert_aside(root: Path) -> None:
@@ -46,23 +49,31 @@ def assert_aside(root: Path) -> None:
         "directory": "d" * 32,
         "epochs": [],
         "slaves": {},
+        "seedingUntil": 700,
     }
-    assert json.loads((root / FOLDER / "config" / REPLICATION_FILE).read_text())["epochs"] == [[3, 100]]
+    there = json.loads((root / FOLDER / "config" / REPLICATION_FILE).read_text())
+    assert (there["epochs"], "aside" in there) == ([[3, 100]], False)
+
+
+def assert_there(root: Path) -> None:
+    assert {name: (root / name).read_bytes() for name in {**STORE, **KEPT}} == {**STORE, **KEPT}
+    kept = json.loads((root / "config" / REPLICATION_FILE).read_text())
+    assert (kept["epochs"], "aside" in kept, "asideEnd" in kept) == ([[3, 100]], False, False)
 
 
 def test_the_store_goes_and_what_is_no_part_of_it_stays(tmp_path: Path) -> None:
     store(tmp_path)
-    put_aside(OsFiles(), tmp_path, None)
+    put_aside(OsFiles(), tmp_path, None, is_slave=True)
     assert_aside(tmp_path)
-    put_aside(OsFiles(), tmp_path, None)
+    put_aside(OsFiles(), tmp_path, None, is_slave=True)
     assert_aside(tmp_path)
 
 
 def test_without_a_command_nothing_happens(tmp_path: Path) -> None:
-    put_aside(OsFiles(), tmp_path, None)
+    put_aside(OsFiles(), tmp_path, None, is_slave=True)
     assert not list(tmp_path.iterdir())
     store(tmp_path, None)
-    put_aside(OsFiles(), tmp_path, None)
+    put_aside(OsFiles(), tmp_path, None, is_slave=True)
     assert (tmp_path / "commitlog").exists()
 
 
@@ -79,12 +90,43 @@ def test_a_start_that_is_killed_at_any_call_goes_on_where_it_was(tmp_path: Path)
 
         files = RecordingFiles(OsFiles(), root, plan=plan)
         try:
-            put_aside(files, root, None)
+            put_aside(files, root, None, is_slave=True)
         except Killed:
-            put_aside(OsFiles(), root, None)
+            put_aside(OsFiles(), root, None, is_slave=True)
             assert_aside(root)
         else:
             assert_aside(root)
+            return
+
+
+@pytest.mark.parametrize(("is_slave", "more"), [(False, {}), (True, {"promoted": "SYNC_MASTER"})])
+def test_who_leads_by_now_goes_on_with_what_it_has(tmp_path: Path, is_slave: bool, more: dict[str, object]) -> None:
+    store(tmp_path, **more)
+    put_aside(OsFiles(), tmp_path, None, is_slave=is_slave)
+    assert_there(tmp_path)
+    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    assert_there(tmp_path)
+
+
+def test_what_a_killed_start_had_put_aside_comes_back_to_who_leads(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        number += 1
+        root = tmp_path / str(number)
+        root.mkdir()
+        store(root)
+
+        def plan(call: Call, last: int = number) -> Killed | None:
+            return Killed() if call.number >= last else None
+
+        try:
+            put_aside(RecordingFiles(OsFiles(), root, plan=plan), root, None, is_slave=True)
+        except Killed:
+            if "asideEnd" not in ConfigFile(OsFiles(), root / "config" / REPLICATION_FILE).load():
+                continue  # it was through
+            put_aside(OsFiles(), root, None, is_slave=False)
+            assert_there(root)
+        else:
             return
 
 
@@ -94,7 +136,7 @@ def test_a_log_elsewhere_is_put_aside_beside_itself(tmp_path: Path) -> None:
     store(root)
     log.mkdir(parents=True)
     (log / "00000000000000000000").write_bytes(b"log")
-    put_aside(OsFiles(), root, log)
+    put_aside(OsFiles(), root, log, is_slave=True)
     assert (tmp_path / "fast" / "log.20261128T082000123Z" / "00000000000000000000").read_bytes() == b"log"
     assert not log.exists()
 
@@ -104,7 +146,7 @@ def test_the_directory_of_a_running_broker_is_left_alone(tmp_path: Path) -> None
     lock = OsFiles().lock_dir(tmp_path)
     try:
         with pytest.raises(StoreLockedError):
-            put_aside(OsFiles(), tmp_path, None)
+            put_aside(OsFiles(), tmp_path, None, is_slave=True)
     finally:
         lock.release()
     assert (tmp_path / "commitlog").exists()
@@ -114,5 +156,5 @@ def test_the_directory_of_a_running_broker_is_left_alone(tmp_path: Path) -> None
 def test_a_place_that_no_command_chose_is_refused(tmp_path: Path, folder: str) -> None:
     store(tmp_path, folder)
     with pytest.raises(StoreDamagedError, match="as the place for this store"):
-        put_aside(OsFiles(), tmp_path, None)
+        put_aside(OsFiles(), tmp_path, None, is_slave=True)
     assert (tmp_path / "commitlog").exists()
