@@ -227,3 +227,17 @@ def _refuses_as_begun_anew(slave: ServedProcess) -> bool:
         return False  # its port is not open again
     assert refused.code == ResponseCode.NO_PERMISSION, "it leads"
     return "began with nothing" in (refused.remark or "")
+
+
+def test_a_slave_that_has_not_copied_all_and_is_started_as_a_master_says_so(pair: Pair) -> None:
+    pair.master.create_topic("orders")
+    with pair.master.client() as client:
+        sent_until_copied(client, b"first")
+    pair.slave.stop()
+    pair.master.kill()
+    file = pair.slave.data / "config" / REPLICATION_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "seedingUntil": 1 << 40}))
+    new = pair.start_master("slave")
+    assert len(new.log_lines("this broker leads, began with nothing")) == 1
+    assert f"lacks what its master had, up to {1 << 40}" in new.runtime()["orbitmqReplicaTrouble"]
+    until(lambda: file.exists() and "seedingUntil" not in file.read_text(), 30, what="it being the one that counts")

@@ -122,6 +122,8 @@ class ReplicationRole:
         """Does what else a server has to do when its slave becomes master."""
         self.begins_again: Callable[[], object] | None = None
         """Has the process end in order and begin again with its settings; None where that is not up to this process."""
+        self._lacks = ""
+        """What a slave that began with nothing had not copied when it began to lead, for people; empty where that is nothing."""
         self._begins_anew = False
         """The process is about to end, and to begin with nothing."""
         self._reseeding = Reseeding(self._asking, self._kept, store, process.clock)
@@ -235,7 +237,9 @@ class ReplicationRole:
             f"{PREFIX}Role": self.kind.value,
             f"{PREFIX}LogEnd": str(self._store.log.written_end),
             f"{PREFIX}ConfirmedEnd": str(self._store.confirm_offset),
-            f"{PREFIX}Trouble": "; ".join(filter(None, (self.trouble, "" if self.is_slave else damage.text))),
+            f"{PREFIX}Trouble": "; ".join(
+                filter(None, (self.trouble, self._lacks, "" if self.is_slave else damage.text))
+            ),
             f"{PREFIX}DamagedPlaces": str(len(damage.places)),
             f"{PREFIX}MendedBytes": str(damage.mended_bytes),
         }
@@ -271,6 +275,7 @@ class ReplicationRole:
     async def _lead(self, *, listens: bool, insists: bool) -> None:
         """Append, and take slaves. PortTakenError where one `insists` on a port that was asked for and is."""
         self._find_deliveries()
+        self._look_what_lacks()
         self.port = self._made_port()
         self._appenders.attach()
         if self._tables.is_followed and self._far is not None:
@@ -286,6 +291,22 @@ class ReplicationRole:
                 raise
             self.port.serve_nobody()
             logger.warning("%s; no slave can follow this broker", error)
+
+    def _look_what_lacks(self) -> None:
+        """From here on this log is the one that counts."""
+        state, own_end = self._kept.state, self._store.log.written_end
+        if own_end < state.seeding_until:
+            logger.warning(
+                "this broker leads, began with nothing, and has the log up to %d: it lacks what its master had, up to %d",
+                own_end,
+                state.seeding_until,
+            )
+            self._lacks = (
+                f"began with nothing, and led from {own_end} on: lacks what its master had, up to {state.seeding_until}"
+            )
+        if state.seeding_until:
+            state.seeding_until = 0
+            self._kept.save()
 
     def _find_deliveries(self) -> None:
         try:
