@@ -122,6 +122,10 @@ SLAVE_LIVES_REMEMBERED_MAX: Final = 8
 """Processes that have followed as one slave, of which a master remembers that they were driven out: as many copies of one directory as
 anybody starts by mistake."""
 
+RESEED_LOG_FILES: Final = 1
+"""Room that a slave has, beside what is set aside for a full disk, before its store is put aside, in files of its log: a start needs less,
+and with none of the second log to come there is nothing to begin anew for."""
+
 RESTART_AFTER_MS: Final = 100
 """After the answer to a command that makes the process begin again: by then it has left."""
 

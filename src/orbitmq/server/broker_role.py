@@ -85,7 +85,7 @@ class BrokerRole:
         config = root / "config"
         self._plain = PlainAccess(settings, clock, process.attempts)
         is_slave = settings.replication.kind is BrokerKind.SLAVE
-        put_aside(process.files, root, settings.store.store_path_commit_log, is_slave=is_slave)
+        put_aside(process.files, root, settings.store, is_slave=is_slave)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         levels = DelayLevels.parse(own.message_delay_level)

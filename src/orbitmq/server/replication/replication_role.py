@@ -126,7 +126,9 @@ class ReplicationRole:
         """What a slave that began with nothing had not copied when it began to lead, for people; empty where that is nothing."""
         self._begins_anew = False
         """The process is about to end, and to begin with nothing."""
-        self._reseeding = Reseeding(self._asking, self._kept, store, process.clock)
+        self._reseeding = Reseeding(
+            self._asking, self._kept, store, process.clock, process.files, process.settings.data
+        )
         self.took_over: Callable[[], object] = lambda: None
         """Told when this broker has begun to lead a log that another one has led until now, or may have."""
         self._tickets: Ticketing | None = None

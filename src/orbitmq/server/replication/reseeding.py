@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,12 +25,15 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, StoreDamagedError
+from orbitmq.limits.replication import RESEED_LOG_FILES
 from orbitmq.replication.kept_state import REPLICATION_FILE, begun_anew, withdrawn
 from orbitmq.replication.log_relation import LogRelation
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
+from orbitmq.store.reserve import bytes_to_set_aside
+from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store import MessageStore
 
 logger = logging.getLogger("orbitmq.replication")
@@ -39,10 +43,10 @@ _FOLDER: Final = re.compile(rf"{ASIDE}/[0-9]{{8}}T[0-9]{{9}}Z")
 
 STORE_NAMES: Final = (
     "commitlog", "consumequeue", "consumequeue_ext", "consumequeue.removed", "index", "checkpoint", "abort", "timerwheel", "timerlog",
-    "far", "orbitmq.far", "orbitmq.id", "orbitmq.led", "orbitmq.mark", "orbitmq.once", "orbitmq.queues", "orbitmq.reserve",
-    "orbitmq.timerindex", "orbitmq.timers",
+    "far", "orbitmq.far", "orbitmq.id", "orbitmq.led", "orbitmq.mark", "orbitmq.once", "orbitmq.queues", "orbitmq.timerindex",
+    "orbitmq.timers",
 )  # fmt: skip
-"""What lies in the root of a store."""
+"""What lies in the root of a store, but for what is set aside for a full disk: that stays, so that the start has it."""
 
 TABLE_NAMES: Final = (
     "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "consumerOrderInfo.json", "delayOffset.json",
@@ -58,7 +62,11 @@ class ReseedRefused(OrbitError):
 class Reseeding:
     """Of one slave."""
 
-    def __init__(self, asking: Asking, kept: KeptFile, store: MessageStore, clock: Clock) -> None:
+    def __init__(
+        self, asking: Asking, kept: KeptFile, store: MessageStore, clock: Clock, files: Files, root: Path
+    ) -> None:
+        self._files = files
+        self._root = root
         self._asking = asking
         self._kept = kept
         self._store = store
@@ -71,6 +79,8 @@ class Reseeding:
             raise ReseedRefused("this slave has nothing yet that could be put aside")
         if not master:
             raise ReseedRefused("nobody says where its master is", remedy="set haMasterAddress, or namesrvAddr")
+        if why_not := why_not_aside(self._files, self._root, self._store.settings):
+            raise ReseedRefused(f"the store cannot be put aside: {why_not}")
         compared = await self._asking.compared(master, log_id)
         own_end = self._store.log.written_end
         has_more = own_end > compared.end or compared.relation in (LogRelation.PARTED.value, LogRelation.OTHER.value)
@@ -93,9 +103,29 @@ class Reseeding:
         return aside
 
 
-def put_aside(files: Files, root: Path, log_directory: Path | None, *, is_slave: bool) -> None:
-    """Where a command said so, put the store aside, before it is opened. `log_directory`: where the log is not within the root. `is_slave`:
-    by the settings; the store of a master stays, or comes back. Durable on return. Raises OrbitError, OSError."""
+def why_not_aside(files: Files, root: Path, settings: StoreSettings) -> str:
+    """Why a store cannot be put aside, or could not be opened behind it; empty where it can."""
+    log_directory = settings.store_path_commit_log
+    for source, _ in _moves(root, root / ASIDE, log_directory):
+        if os.path.ismount(source):
+            return f"{source} is a mount point, and cannot be renamed: stop this broker, and empty the store by hand"
+    needed = RESEED_LOG_FILES * settings.mapped_file_size_commit_log + bytes_to_set_aside(
+        settings.mapped_file_size_commit_log
+    )
+    for directory in (root, log_directory or root):
+        free = files.disk_usage(directory).free_bytes
+        if free < needed:
+            return (
+                f"{free} bytes are free for {directory}, and the first file of another log and what is set aside for a full disk take "
+                f"{needed}; all of that log takes as much as this one"
+            )
+    return ""
+
+
+def put_aside(files: Files, root: Path, settings: StoreSettings, *, is_slave: bool) -> None:
+    """Where a command said so, put the store aside, before it is opened. `is_slave`: by the settings; the store of a master stays, or comes
+    back. What became impossible since is told, and waits for the next start. Durable on return. Raises OrbitError, OSError."""
+    log_directory = settings.store_path_commit_log
     kept = ConfigFile(files, root / "config" / REPLICATION_FILE)
     table = kept.load()
     folder = table.get("aside") if table else None
@@ -117,6 +147,11 @@ def put_aside(files: Files, root: Path, log_directory: Path | None, *, is_slave:
                 "the store is not put aside, as a command said when this broker was a slave: it leads, and goes on with what it has"
             )
             return
+        if not files.exists(target) and (why_not := why_not_aside(files, root, settings)):
+            logger.warning(
+                "the store is not put aside before the next start, and its master is followed as before: %s", why_not
+            )
+            return
         files.make_dirs(target / "config")
         for source, place in moves:
             if files.exists(source):
@@ -124,7 +159,8 @@ def put_aside(files: Files, root: Path, log_directory: Path | None, *, is_slave:
                 files.rename(source, place)
         if not files.exists(target / "config" / REPLICATION_FILE):
             ConfigFile(files, target / "config" / REPLICATION_FILE).save(withdrawn(table))
-        for directory in (target, target / "config", target.parent, root / "config", root):
+        beside = () if log_directory is None else (log_directory.parent,)
+        for directory in (target, target / "config", target.parent, root / "config", root, *beside):
             files.sync_dir(directory)
         kept.save(begun_anew(table))
     finally:

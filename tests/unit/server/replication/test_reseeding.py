@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from tests.worlds.faults import Call, Killed, RecordingFiles
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import StoreDamagedError, StoreLockedError
-from orbitmq.replication.kept_state import REPLICATION_FILE
-from orbitmq.server.replication.reseeding import put_aside
+from orbitmq.limits.replication import RESEED_LOG_FILES
+from orbitmq.protocol.remoting.replication_bodies import FollowAnswer
+from orbitmq.replication.kept_state import REPLICATION_FILE, KeptState
+from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused, put_aside, why_not_aside
 from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import DiskUsage, OsFiles
+from orbitmq.store.forwarding import ForwardedFiles
+from orbitmq.store.reserve import bytes_to_set_aside
+from orbitmq.store.settings import StoreSettings
 
 FOLDER = "aside/20261128T082000123Z"
 STORE = {
@@ -27,8 +36,23 @@ KEPT = {
     "config/orbitmq-changes.properties": b"changes",
     "tls/test-key.pem": b"key",
     "namesrv/kvConfig.json": b"{}",
+    "orbitmq.reserve": b"room",
     "notes.txt": b"of an operator",
 }
+
+
+SETTINGS = StoreSettings(mapped_file_size_commit_log=1 << 20)
+
+
+class FullDisk(ForwardedFiles):
+    """Of which so much is free."""
+
+    def __init__(self, free_bytes: int) -> None:
+        super().__init__(OsFiles())
+        self._free_bytes = free_bytes
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(1 << 40, (1 << 40) - self._free_bytes, self._free_bytes)
 
 
 def store(root: Path, aside: str | None = FOLDER, **more: object) -> None:
@@ -63,17 +87,17 @@ def assert_there(root: Path) -> None:
 
 def test_the_store_goes_and_what_is_no_part_of_it_stays(tmp_path: Path) -> None:
     store(tmp_path)
-    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert_aside(tmp_path)
-    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert_aside(tmp_path)
 
 
 def test_without_a_command_nothing_happens(tmp_path: Path) -> None:
-    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert not list(tmp_path.iterdir())
     store(tmp_path, None)
-    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert (tmp_path / "commitlog").exists()
 
 
@@ -90,9 +114,9 @@ def test_a_start_that_is_killed_at_any_call_goes_on_where_it_was(tmp_path: Path)
 
         files = RecordingFiles(OsFiles(), root, plan=plan)
         try:
-            put_aside(files, root, None, is_slave=True)
+            put_aside(files, root, SETTINGS, is_slave=True)
         except Killed:
-            put_aside(OsFiles(), root, None, is_slave=True)
+            put_aside(OsFiles(), root, SETTINGS, is_slave=True)
             assert_aside(root)
         else:
             assert_aside(root)
@@ -102,9 +126,9 @@ def test_a_start_that_is_killed_at_any_call_goes_on_where_it_was(tmp_path: Path)
 @pytest.mark.parametrize(("is_slave", "more"), [(False, {}), (True, {"promoted": "SYNC_MASTER"})])
 def test_who_leads_by_now_goes_on_with_what_it_has(tmp_path: Path, is_slave: bool, more: dict[str, object]) -> None:
     store(tmp_path, **more)
-    put_aside(OsFiles(), tmp_path, None, is_slave=is_slave)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=is_slave)
     assert_there(tmp_path)
-    put_aside(OsFiles(), tmp_path, None, is_slave=True)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert_there(tmp_path)
 
 
@@ -120,11 +144,11 @@ def test_what_a_killed_start_had_put_aside_comes_back_to_who_leads(tmp_path: Pat
             return Killed() if call.number >= last else None
 
         try:
-            put_aside(RecordingFiles(OsFiles(), root, plan=plan), root, None, is_slave=True)
+            put_aside(RecordingFiles(OsFiles(), root, plan=plan), root, SETTINGS, is_slave=True)
         except Killed:
             if "asideEnd" not in ConfigFile(OsFiles(), root / "config" / REPLICATION_FILE).load():
                 continue  # it was through
-            put_aside(OsFiles(), root, None, is_slave=False)
+            put_aside(OsFiles(), root, SETTINGS, is_slave=False)
             assert_there(root)
         else:
             return
@@ -136,7 +160,9 @@ def test_a_log_elsewhere_is_put_aside_beside_itself(tmp_path: Path) -> None:
     store(root)
     log.mkdir(parents=True)
     (log / "00000000000000000000").write_bytes(b"log")
-    put_aside(OsFiles(), root, log, is_slave=True)
+    files = RecordingFiles(OsFiles(), tmp_path)
+    put_aside(files, root, msgspec.structs.replace(SETTINGS, store_path_commit_log=log), is_slave=True)
+    assert any(call.kind == "sync_dir" and call.path == log.parent for call in files.calls), "its new name lasts"
     assert (tmp_path / "fast" / "log.20261128T082000123Z" / "00000000000000000000").read_bytes() == b"log"
     assert not log.exists()
 
@@ -146,7 +172,7 @@ def test_the_directory_of_a_running_broker_is_left_alone(tmp_path: Path) -> None
     lock = OsFiles().lock_dir(tmp_path)
     try:
         with pytest.raises(StoreLockedError):
-            put_aside(OsFiles(), tmp_path, None, is_slave=True)
+            put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     finally:
         lock.release()
     assert (tmp_path / "commitlog").exists()
@@ -156,5 +182,45 @@ def test_the_directory_of_a_running_broker_is_left_alone(tmp_path: Path) -> None
 def test_a_place_that_no_command_chose_is_refused(tmp_path: Path, folder: str) -> None:
     store(tmp_path, folder)
     with pytest.raises(StoreDamagedError, match="as the place for this store"):
-        put_aside(OsFiles(), tmp_path, None, is_slave=True)
+        put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
     assert (tmp_path / "commitlog").exists()
+
+
+def test_without_room_for_another_log_the_store_stays_and_waits_for_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(tmp_path)
+    needed = RESEED_LOG_FILES * SETTINGS.mapped_file_size_commit_log + bytes_to_set_aside(1 << 20)
+    put_aside(FullDisk(needed - 1), tmp_path, SETTINGS, is_slave=True)
+    assert f"{needed - 1} bytes are free for {tmp_path}" in caplog.text
+    assert str(needed) in caplog.text
+    assert (tmp_path / "commitlog").exists()
+    put_aside(FullDisk(needed), tmp_path, SETTINGS, is_slave=True)
+    assert_aside(tmp_path)
+
+
+def test_a_mount_point_is_found_before_anything_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(tmp_path)
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == tmp_path / "commitlog")
+    assert "commitlog is a mount point" in why_not_aside(OsFiles(), tmp_path, SETTINGS)
+    put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
+    assert (tmp_path / "commitlog").exists()
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1 << 40])
+def test_a_slave_on_a_full_disk_is_not_told_that_it_begins_anew(tmp_path: Path, free_bytes: int) -> None:
+    class Asked:
+        async def compared(self, master: str, log_id: str) -> FollowAnswer:
+            return FollowAnswer(end=1_000, relation="beginning")
+
+    kept = SimpleNamespace(state=KeptState("d" * 32), save=lambda done: done(""))
+    opened = SimpleNamespace(log=SimpleNamespace(end=1_000, written_end=1_000), settings=SETTINGS)
+    reseeding = Reseeding(Asked(), kept, opened, SystemClock(), FullDisk(free_bytes), tmp_path)  # type: ignore[arg-type]
+    prepared = reseeding.prepare("master:1", "a-log", although_parted=False)
+    if free_bytes:
+        assert asyncio.run(prepared) == kept.state.aside
+        assert kept.state.aside_end == 1_000
+    else:
+        with pytest.raises(ReseedRefused, match="0 bytes are free"):
+            asyncio.run(prepared)
+        assert not kept.state.aside
