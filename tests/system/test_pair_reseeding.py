@@ -119,6 +119,8 @@ def test_of_two_copies_of_one_directory_one_follows_and_both_logs_say_why(pair: 
         assert pair.master.log().count("a slave is refused: another process follows as slave 1") == 1
         sent_until_copied(client, b"third")
         assert "another process" not in twin.log()
+        refused = reseed(first)
+        assert (refused.code, "stop one of them" in (refused.remark or "")) == (ResponseCode.NO_PERMISSION, True)
         twin.kill()
         until(lambda: first.log().count("following the master at") == 3, 30, what="the other one following again")
         sent_until_copied(client, b"fourth")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq.errors import OrbitError, StoreDamagedError
-from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, SLAVE_LIVES_REMEMBERED_MAX
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, SLAVE_LIVES_REMEMBERED_MAX, SLAVE_NAME_CHARS_MAX
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.epoch_marks import EpochMarks, decode_marks, encode_marks
 from orbitmq.replication.kept_state import KeptState
@@ -78,10 +78,10 @@ class TicketOffice:
 
     def issue(self, wanted: FollowRequest, secret: bytes, now_ns: int) -> FollowAnswer:
         """A ticket for this slave. Raises FollowRefused."""
+        _check_texts(wanted)
         self._check_log(wanted)
         self._check_twin(wanted)
-        bearer = TicketBearer(wanted.broker_name, wanted.broker_id, wanted.directory, wanted.address, wanted.is_damaged)
-        refusal = self._tickets.issue(bearer, secret, now_ns)
+        refusal = self._tickets.issue(_bearer(wanted), secret, now_ns)
         if refusal is not None:
             raise FollowRefused(refusal.value)
         self._note_life(wanted)
@@ -94,7 +94,12 @@ class TicketOffice:
         return FollowAnswer(ticket=secret.hex(), epochs=epochs, end=self._extent()[1])
 
     def compare(self, wanted: FollowRequest) -> FollowAnswer:
-        """What the log of a slave is to ours. Raises FollowRefused for a request that says nothing sound of it."""
+        """What the log of a slave is to ours. Raises FollowRefused for a request that says nothing sound of it, and where another log would
+        not help: this slave would get no ticket with that either."""
+        _check_texts(wanted)
+        self._check_twin(wanted)
+        if (refusal := self._tickets.refusal(_bearer(wanted))) is not None:
+            raise FollowRefused(refusal.value)
         end = self._extent()[1]
         try:
             self._check_log(wanted)
@@ -180,6 +185,17 @@ class TicketOffice:
         self._state.slaves = dict(self._tickets.stores)
         self.is_changed = True
         return True
+
+
+def _bearer(wanted: FollowRequest) -> TicketBearer:
+    return TicketBearer(wanted.broker_name, wanted.broker_id, wanted.directory, wanted.address, wanted.is_damaged)
+
+
+def _check_texts(wanted: FollowRequest) -> None:
+    """What is kept of a request, or told of it, is short; `epochs` and what a ticket is for have bounds of their own."""
+    for name, text in (("process", wanted.process), ("log", wanted.log)):
+        if len(text) > SLAVE_NAME_CHARS_MAX:
+            raise FollowRefused(f"{name} has {len(text)} characters, and may have {SLAVE_NAME_CHARS_MAX}")
 
 
 def adopt_epochs(state: KeptState, answer: FollowAnswer) -> bool:

@@ -80,7 +80,7 @@ class Tickets:
         """Makes `secret` a ticket, which the bearer is to be told; or says why not."""
         if len(secret) != TICKET_BYTES:
             raise ValueError(f"a ticket has {TICKET_BYTES} bytes, not {len(secret)}")
-        refusal = self._refusal(bearer)
+        refusal = self.refusal(bearer)
         if refusal is not None:
             return refusal
         self._drop(bearer.slave_id)
@@ -99,7 +99,8 @@ class Tickets:
             return TicketRefusal.UNKNOWN
         return issued.bearer if now_ns < issued.ends_ns else TicketRefusal.EXPIRED
 
-    def _refusal(self, bearer: TicketBearer) -> TicketRefusal | None:
+    def refusal(self, bearer: TicketBearer) -> TicketRefusal | None:
+        """Why this one would get no ticket, whoever has one."""
         if not all(0 < len(name) <= SLAVE_NAME_CHARS_MAX for name in (bearer.group, bearer.store)):
             return TicketRefusal.BAD_NAME
         if len(bearer.address) > SLAVE_NAME_CHARS_MAX:

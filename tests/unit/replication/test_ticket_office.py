@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, TICKET_BYTES
+from orbitmq.limits.replication import FOLLOW_TAIL_BYTES, SLAVE_NAME_CHARS_MAX, TICKET_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowRequest
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks, decode_marks, encode_marks
 from orbitmq.replication.kept_state import KeptState, read_state
@@ -215,3 +215,37 @@ def test_a_slave_that_was_started_again_takes_the_place_of_its_earlier_connectio
     for number in range(20):
         master.office.issue(request(process=f"life {number}"), SECRET, 0)
     master.office.issue(request(), SECRET, 0)
+
+
+def test_a_slave_that_is_driven_out_does_not_begin_anew_beside_its_twin() -> None:
+    """With an empty store it would have another life, and drive out the one that has everything."""
+    master = Master()
+    follows = {1: ""}
+    master.office.followed_from = lambda slave_id: follows.get(slave_id, "")
+    master.office.issue(request(process="a"), SECRET, 0)
+    follows[1] = "10.0.0.2:4000"
+    master.office.issue(request(process="b"), SECRET, 0)
+    with pytest.raises(TwinRefused, match="stop one of them"):
+        master.office.compare(request(process="a", compares=True))
+    assert master.office.compare(request(process="b", compares=True)).relation == "beginning"
+
+
+def test_a_slave_that_would_get_no_ticket_is_told_why_when_it_asks_what_its_log_is() -> None:
+    master = Master()
+    master.office.issue(request(), SECRET, 0)
+    with pytest.raises(FollowRefused, match=r"another store had this id; .*orbitmq replica remove"):
+        master.office.compare(request(directory="another-directory", compares=True))
+    assert master.state.slaves == {1: "directory-of-the-slave"}
+    with pytest.raises(FollowRefused, match="belongs to another group"):
+        master.office.compare(request(broker_name="others", compares=True))
+
+
+@pytest.mark.parametrize("name", ["process", "log"])
+@pytest.mark.parametrize("compares", [False, True])
+def test_texts_that_a_master_keeps_or_tells_are_short(name: str, compares: bool) -> None:
+    master = Master(log_id="")
+    take = master.office.compare if compares else lambda wanted: master.office.issue(wanted, SECRET, 0)
+    take(request(**{name: "x" * SLAVE_NAME_CHARS_MAX}))
+    with pytest.raises(FollowRefused, match=f"{name} has 129 characters"):
+        take(request(**{name: "x" * (SLAVE_NAME_CHARS_MAX + 1)}))
+    assert not any(len(life) > SLAVE_NAME_CHARS_MAX for lives in master.office._lives.values() for life in lives)

@@ -136,6 +136,11 @@ class ReplicationRole:
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
         self.following: Following | None = None
+        self._hold()
+
+    def _hold(self) -> None:
+        """Until it leads, or follows."""
+        store = self._store
         if self.is_slave:
             store.only_copy(NOT_ATTACHED)
             self._tables.detach()
