@@ -117,7 +117,10 @@ def files_removed_before_copies_have_what_replaced_them() -> Iterator[None]:
 
         def save_durably(_: MessageStore, saved: Callable[[bool], None]) -> None:
             def done(durable: bool) -> None:
-                with mock.patch.object(MessageStore, "confirm_offset", store.log.written_end):
+                with (
+                    mock.patch.object(MessageStore, "confirm_offset", store.log.written_end),
+                    mock.patch.object(self, "_say_below", return_value=True),
+                ):
                     saved(durable)
 
             save(done)
