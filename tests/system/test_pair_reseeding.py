@@ -143,19 +143,24 @@ def test_a_slave_that_began_with_nothing_leads_when_it_has_what_its_master_had(p
     assert promote(pair.slave, although_behind=True).code == ResponseCode.SUCCESS
 
 
-def test_a_slave_that_was_to_begin_anew_and_leads_instead_keeps_what_it_has(pair: Pair) -> None:
-    """Killed between the answer and the end of its process."""
+def led_by_its_slave(pair: Pair, **kept: object) -> ServedProcess:
+    """The master is lost, and the slave, which has one message and `kept` in its file, is started as one."""
     pair.master.create_topic("orders")
     with pair.master.client() as client:
         sent_until_copied(client, b"first")
     pair.slave.stop()
     pair.master.kill()
     file = pair.slave.data / "config" / REPLICATION_FILE
-    file.write_text(json.dumps({**json.loads(file.read_text()), "aside": "aside/20261128T082000123Z", "asideEnd": 1}))
-    new = pair.start_master("slave")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **kept}))
+    return pair.start_master("slave")
+
+
+def test_a_slave_that_was_to_begin_anew_and_leads_instead_keeps_what_it_has(pair: Pair) -> None:
+    """Killed between the answer and the end of its process."""
+    new = led_by_its_slave(pair, aside="aside/20261128T082000123Z", asideEnd=1)
     assert bodies(new)[-1] == b"first"
     assert "the store is not put aside" in new.log()
-    assert "aside" not in json.loads(file.read_text())
+    assert "aside" not in json.loads((new.data / "config" / REPLICATION_FILE).read_text())
 
 
 def test_a_promotion_takes_back_that_a_slave_is_to_begin_anew(pair: Pair) -> None:
@@ -232,14 +237,8 @@ def _refuses_as_begun_anew(slave: ServedProcess) -> bool:
 
 
 def test_a_slave_that_has_not_copied_all_and_is_started_as_a_master_says_so(pair: Pair) -> None:
-    pair.master.create_topic("orders")
-    with pair.master.client() as client:
-        sent_until_copied(client, b"first")
-    pair.slave.stop()
-    pair.master.kill()
-    file = pair.slave.data / "config" / REPLICATION_FILE
-    file.write_text(json.dumps({**json.loads(file.read_text()), "seedingUntil": 1 << 40}))
-    new = pair.start_master("slave")
+    new = led_by_its_slave(pair, seedingUntil=1 << 40)
     assert len(new.log_lines("this broker leads, began with nothing")) == 1
     assert f"lacks what its master had, up to {1 << 40}" in new.runtime()["orbitmqReplicaTrouble"]
+    file = new.data / "config" / REPLICATION_FILE
     until(lambda: file.exists() and "seedingUntil" not in file.read_text(), 30, what="it being the one that counts")

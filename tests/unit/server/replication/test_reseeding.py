@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,6 +87,19 @@ def assert_there(root: Path) -> None:
     assert (kept["epochs"], "aside" in kept, "asideEnd" in kept) == ([[3, 100]], False, False)
 
 
+def ends_at_each_call(folder: Path) -> Iterator[tuple[Path, RecordingFiles]]:
+    """A store each, and files that end the process at their first call, at the second, and so on."""
+    for number in itertools.count(1):
+        root = folder / str(number)
+        root.mkdir()
+        store(root)
+
+        def plan(call: Call, last: int = number) -> Killed | None:
+            return Killed() if call.number >= last else None
+
+        yield root, RecordingFiles(OsFiles(), root, plan=plan)
+
+
 def test_the_store_goes_and_what_is_no_part_of_it_stays(tmp_path: Path) -> None:
     store(tmp_path)
     put_aside(OsFiles(), tmp_path, SETTINGS, is_slave=True)
@@ -102,17 +117,7 @@ def test_without_a_command_nothing_happens(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_killed_at_any_call_goes_on_where_it_was(tmp_path: Path) -> None:
-    number = 0
-    while True:
-        number += 1
-        root = tmp_path / str(number)
-        root.mkdir()
-        store(root)
-
-        def plan(call: Call, last: int = number) -> Killed | None:
-            return Killed() if call.number >= last else None
-
-        files = RecordingFiles(OsFiles(), root, plan=plan)
+    for root, files in ends_at_each_call(tmp_path):
         try:
             put_aside(files, root, SETTINGS, is_slave=True)
         except Killed:
@@ -133,18 +138,9 @@ def test_who_leads_by_now_goes_on_with_what_it_has(tmp_path: Path, is_slave: boo
 
 
 def test_what_a_killed_start_had_put_aside_comes_back_to_who_leads(tmp_path: Path) -> None:
-    number = 0
-    while True:
-        number += 1
-        root = tmp_path / str(number)
-        root.mkdir()
-        store(root)
-
-        def plan(call: Call, last: int = number) -> Killed | None:
-            return Killed() if call.number >= last else None
-
+    for root, files in ends_at_each_call(tmp_path):
         try:
-            put_aside(RecordingFiles(OsFiles(), root, plan=plan), root, SETTINGS, is_slave=True)
+            put_aside(files, root, SETTINGS, is_slave=True)
         except Killed:
             if "asideEnd" not in ConfigFile(OsFiles(), root / "config" / REPLICATION_FILE).load():
                 continue  # it was through
