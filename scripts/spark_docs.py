@@ -14,6 +14,7 @@ from generated_pages import write_or_compare
 
 from orbitmq.spark.given_options import ReadKind
 from orbitmq.spark.options import READ_OPTIONS
+from orbitmq.spark.reading.row_view import KAFKA_COLUMNS, PAYLOAD_COLUMNS
 from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS
 from orbitmq.spark.writing_options import WRITE_OPTIONS
@@ -33,6 +34,13 @@ COLUMNS: Final = """\
 
 All may be null, in this order. A schema of your own reads less, and faster: `.schema("queueOffset bigint, body binary")` takes any of
 them by name, in any order. With `includeProperties=json`, or where your schema says `properties string`, properties are a JSON object.
+"""
+
+MADE: Final = {**PAYLOAD_COLUMNS, **KAFKA_COLUMNS}
+MADE_COLUMNS: Final = """\
+
+These are made of others where a schema names them: what the option [`payload`](../howto/spark-typed.md) gives, and the names that Kafka's
+source has for columns of a message.
 """
 
 READING: Final = """\
@@ -120,6 +128,8 @@ def page() -> str:
             NOTES,
             COLUMNS,
             rows(["column", "type"], ((f"`{name}`", f"`{kind}`") for name, kind in COLUMN_TYPES.items())),
+            MADE_COLUMNS,
+            rows(["column", "type"], ((f"`{name}`", f"`{kind or 'struct'}`") for name, kind in MADE.items())),
             WRITING,
             rows(
                 ["option", "values", "default", "meaning"],

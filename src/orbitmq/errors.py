@@ -180,3 +180,7 @@ class SparkJobError(OrbitError):
 
 class SparkWorkerError(SparkJobError):
     """The Python of Spark's workers cannot run orbitmq: it is missing, has none, or another release or another version of Python."""
+
+
+class PayloadUnreadableError(OrbitError):
+    """The body of a message is not what its schema says, and nobody asked for such rows as rows."""

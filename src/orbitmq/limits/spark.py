@@ -166,3 +166,19 @@ REPLAY_TIMEOUT_MS: Final = 3_000
 
 REPLAY_RETRY_TIMEOUT_MS: Final = 60_000
 """For tries of servers that are away when a replay is planned, as the data source has it."""
+
+# --- typed payloads --------------------------------------------------------------------------------------------------
+PAYLOAD_SCHEMA_CHARS_MAX: Final = 1024 * 1024
+"""The text of a schema: it travels in the plan of every query, and a megabyte holds ten thousand fields."""
+
+PAYLOAD_FIELDS_MAX: Final = 2_000
+"""Fields of a payload, inner ones too: each is a column of its own in memory, also where no message has it."""
+
+PAYLOAD_DEPTH_MAX: Final = 32
+"""How deep the type of a payload goes; types that name themselves would have no end."""
+
+PAYLOAD_REASON_CHARS_MAX: Final = 300
+"""Why a body cannot be decoded, for people to read; a reason may quote what was found."""
+
+PAYLOAD_JOINED_ROWS_MIN: Final = 48
+"""Fewer bodies are decoded one by one: parsing them together costs as much before the first of them."""

@@ -40,6 +40,15 @@ class Option(NamedTuple):
     reads: ReadKind = ReadKind.BOTH
 
 
+KAFKA_SERVERS: Final = Option(
+    "kafka.bootstrap.servers",
+    "`host:port`, several separated by `,`",
+    "",
+    "The same for programs that were written for Kafka: the name servers, and columns named as Kafka's.",
+)
+"""Reads and writes know it, so that such programs need another format and other addresses."""
+
+
 class GivenOptions:
     """What somebody gave. Numbers, words and flags that are an empty text count as not given."""
 
@@ -94,7 +103,12 @@ class GivenOptions:
         return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
 
     def name_servers(self) -> tuple[str, ...]:
-        text = self.get("nameServer")
+        kafka = self.get(KAFKA_SERVERS.name)
+        text = self.get("nameServer") or (kafka or "").replace(",", ";")
+        if kafka and self.get("nameServer"):
+            raise ConfigurationError(
+                f"nameServer and {KAFKA_SERVERS.name} are given together", remedy="give only one of them"
+            )
         if not text:
             raise ConfigurationError(
                 "option nameServer is missing", remedy='for example .option("nameServer", "localhost:9876")'

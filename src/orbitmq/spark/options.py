@@ -21,7 +21,8 @@ from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.connect_options import CONNECT_OPTIONS, connect_settings
-from orbitmq.spark.given_options import GivenOptions, Option, ReadKind
+from orbitmq.spark.given_options import KAFKA_SERVERS, GivenOptions, Option, ReadKind
+from orbitmq.spark.typed.payload_options import PAYLOAD_READ_OPTIONS, PayloadOptions, payload_options
 
 READ_OPTIONS: Final = (
     Option("nameServer", "`host:port`, several separated by `;`", "required", "The name servers of the cluster."),
@@ -102,6 +103,9 @@ READ_OPTIONS: Final = (
         "How often the ends of the queues are asked for while nothing is new.",
         ReadKind.STREAM,
     ),
+    KAFKA_SERVERS,
+    Option("includeHeaders", "`true` or `false`", "`false`", "Whether columns named as Kafka's have `headers` among them."),
+    *PAYLOAD_READ_OPTIONS,
     *CONNECT_OPTIONS,
 )  # fmt: skip
 """Every option of a read, in the order of the documentation."""
@@ -177,6 +181,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     properties: PropertiesForm | None
     pushdown: bool
     refresh_ms: int
+    payload: PayloadOptions | None
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -207,6 +212,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         properties=PropertiesForm(given.choice("includeProperties", ("map", "json", "none"))) if given.get("includeProperties") else None,
         pushdown=given.flag("pushdown", default=False),
         refresh_ms=given.number("offsetRefreshMs", 200, 1),
+        payload=payload_options(given),
     )  # fmt: skip
 
 

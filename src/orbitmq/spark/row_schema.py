@@ -8,15 +8,20 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.options import PropertiesForm
+from orbitmq.spark.options import PropertiesForm, ReadOptions
+from orbitmq.spark.reading.row_view import KAFKA_COLUMNS, PAYLOAD_COLUMNS, RowView
+from orbitmq.spark.typed.decoding import payload_rules
+from orbitmq.spark.typed.payload_options import PayloadMode
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PROPERTIES: Final = "properties"
+NO_OTHERS: Final[Mapping[str, str | None]] = {}
 
 COLUMN_TYPES: Final = {
     "topic": "string",
@@ -41,26 +46,48 @@ COLUMN_TYPES: Final = {
 """Every column with its Spark type, in order; the Arrow side is `orbitmq.columns`, and a test holds one against the other."""
 
 
-def whole_schema(form: PropertiesForm) -> str:
-    """All columns, as Spark's DDL text."""
+def whole_schema(form: PropertiesForm, payload: str | None = None) -> str:
+    """All columns, as Spark's DDL text. payload: its type, where bodies are decoded; it then stands in the place of `body`."""
     types = {**COLUMN_TYPES, PROPERTIES: "string"} if form is PropertiesForm.JSON else COLUMN_TYPES
-    return ", ".join(
-        f"{name} {kind}" for name, kind in types.items() if name != PROPERTIES or form is not PropertiesForm.NONE
+    return _ddl(
+        {name: kind for name, kind in types.items() if name != PROPERTIES or form is not PropertiesForm.NONE},
+        "body",
+        payload,
     )
 
 
-def check_columns(schema: StructType, form: PropertiesForm | None) -> tuple[tuple[str, ...], PropertiesForm]:
+def kafka_schema(*, headers: bool, payload: str | None = None) -> str:
+    """The columns of Kafka's source, in its order."""
+    types = {"key": "binary", "value": "binary", "topic": "string", **KAFKA_COLUMNS}
+    if not headers:
+        del types["headers"]
+    return _ddl(types, "value", payload)
+
+
+def _ddl(types: Mapping[str, str], body: str, payload: str | None) -> str:
+    found: dict[str, str] = {}
+    for name, kind in types.items():
+        if name == body and payload is not None:
+            found |= {made: made_kind or payload for made, made_kind in PAYLOAD_COLUMNS.items()}
+        else:
+            found[name] = kind
+    return ", ".join(f"{name} {kind}" for name, kind in found.items())
+
+
+def check_columns(
+    schema: StructType, form: PropertiesForm | None, others: Mapping[str, str | None] = NO_OTHERS
+) -> tuple[tuple[str, ...], PropertiesForm]:
     """The columns of a read in their order, and the form that `properties` has by option or by the type asked for.
 
-    form: what the option includeProperties says, None where it was not given.
+    form: what the option includeProperties says, None where it was not given. others: columns that are made of those of a message.
     """
     properties = form or PropertiesForm.MAP
     for field in schema.fields:
         name, kind = field.name, field.dataType.simpleString()
-        expected = COLUMN_TYPES.get(name)
-        if expected is None:
+        expected = COLUMN_TYPES.get(name) or others.get(name)
+        if expected is None and name not in others:
             raise ConfigurationError(
-                f"a message has no column {name!r}", remedy=f"the columns are {', '.join(COLUMN_TYPES)}"
+                f"a message has no column {name!r}", remedy=f"the columns are {', '.join((*COLUMN_TYPES, *others))}"
             )
         if name == PROPERTIES:
             if form is None and kind == "string":
@@ -68,7 +95,7 @@ def check_columns(schema: StructType, form: PropertiesForm | None) -> tuple[tupl
             if properties is PropertiesForm.NONE:
                 raise ConfigurationError("column properties is left out by includeProperties=none")
             expected = "string" if properties is PropertiesForm.JSON else expected
-        if kind != expected:
+        if expected is not None and kind != expected:
             raise ConfigurationError(
                 f"column {name} is {expected}, not {kind}", remedy="read it as it is and cast it in the query"
             )
@@ -81,3 +108,35 @@ def check_columns(schema: StructType, form: PropertiesForm | None) -> tuple[tupl
     if len(set(schema.fieldNames())) < len(schema.fields):
         raise ConfigurationError("a column is named twice in the schema")
     return tuple(schema.fieldNames()), properties
+
+
+def row_view(schema: StructType, options: ReadOptions) -> tuple[tuple[str, ...], PropertiesForm, RowView | None]:
+    """The columns that are fetched, the form of their `properties`, and what becomes of them; None for nothing.
+
+    What the payload's schema is made of, files and registries, is asked here.
+    """
+    payload = options.payload
+    others: dict[str, str | None] = {**KAFKA_COLUMNS, **(PAYLOAD_COLUMNS if payload is not None else {})}
+    names, form = check_columns(schema, options.properties, others)
+    if payload is None and not set(names) & set(others):
+        return names, form, None
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    rules = None
+    if payload is not None:
+        if "payload" not in names:
+            raise ConfigurationError(
+                "option payload has no effect without a column payload",
+                remedy="name it in the schema, or leave the option out",
+            )
+        if payload.mode is PayloadMode.PERMISSIVE and "payloadError" not in names:
+            raise ConfigurationError(
+                "bodies that cannot be decoded would not be seen: there is no column payloadError",
+                remedy="add payloadError string to the schema, or say payloadMode=failfast",
+            )
+        rules = payload_rules(payload, arrow.field("payload").type)
+    view = RowView(arrow, rules)
+    if "headers" in names and form is not PropertiesForm.MAP:
+        raise ConfigurationError("column headers is made of properties as a map", remedy="leave includeProperties out")
+    return view.fetched, form, view

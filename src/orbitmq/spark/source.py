@@ -35,12 +35,20 @@ class OrbitmqSource(DataSource):
 
     def schema(self) -> str:
         """All columns; called when the user gives no schema."""
-        from orbitmq.spark.options import PropertiesForm
-        from orbitmq.spark.row_schema import whole_schema
+        from orbitmq.spark.given_options import KAFKA_SERVERS, GivenOptions
+        from orbitmq.spark.options import READ_OPTIONS, PropertiesForm
+        from orbitmq.spark.row_schema import kafka_schema, whole_schema
+        from orbitmq.spark.typed.decoding import payload_schema
+        from orbitmq.spark.typed.payload_options import payload_options
 
-        text = {name.lower(): value for name, value in self.options.items()}.get("includeproperties") or "map"
-        known = [form.value for form in PropertiesForm]
-        return whole_schema(PropertiesForm(text.lower()) if text.lower() in known else PropertiesForm.MAP)
+        given = GivenOptions(self.options, READ_OPTIONS, "reading")
+        options = payload_options(given)
+        payload = None if options is None else payload_schema(options)
+        if given.get(KAFKA_SERVERS.name):
+            return kafka_schema(headers=given.flag("includeHeaders", default=False), payload=payload)
+        return whole_schema(
+            PropertiesForm(given.choice("includeProperties", [form.value for form in PropertiesForm])), payload
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
@@ -79,10 +87,10 @@ class OrbitmqSource(DataSource):
     def _read(self, schema: StructType, *, streaming: bool) -> tuple[ReadOptions, Fetch]:
         from orbitmq.spark.options import read_options
         from orbitmq.spark.reading.fetching import Fetch
-        from orbitmq.spark.row_schema import check_columns
+        from orbitmq.spark.row_schema import row_view
 
         options = read_options(self.options, streaming=streaming)
-        names, form = check_columns(schema, options.properties)
+        names, form, view = row_view(schema, options)
         fetch = Fetch(
             name_servers=options.name_servers,
             connect=options.connect,
@@ -94,5 +102,6 @@ class OrbitmqSource(DataSource):
             pull_timeout_ms=options.pull_timeout_ms,
             retry_timeout_ms=options.retry_timeout_ms,
             fail_on_data_loss=options.fail_on_data_loss,
+            view=view,
         )
         return options, fetch

@@ -9,7 +9,7 @@ from tests.unit.spark.test_connect_options import CONNECTING
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.given_options import ReadKind
+from orbitmq.spark.given_options import KAFKA_SERVERS, ReadKind
 from orbitmq.spark.options import (
     EARLIEST,
     LATEST,
@@ -137,13 +137,15 @@ def test_every_option_of_the_table_is_understood() -> None:
         "startingOffsets": "earliest", "endingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest",
         "maxTriggerDelay": "1m", "failOnDataLoss": "false", "subExpression": "a || b", "group": "g",
         "includeProperties": "none", "pushdown": "true", "nameServer": "a:1", "topic": "orders", **CONNECTING,
+        "kafka.bootstrap.servers": "a:1,b:2", "includeHeaders": "true", "payload": "json", "payloadMode": "failfast",
     }  # fmt: skip
     for option in READ_OPTIONS:
         if option.name in ("subscribe", "subscribePattern", "assign") or "imestamp" in option.name:
             continue
         given = {
-            **NEEDED,
+            **{name: value for name, value in NEEDED.items() if option is not KAFKA_SERVERS or name == "topic"},
             **(CONNECTING if option.name in CONNECTING else {}),
+            **({"payload": "json"} if option.name.startswith("payload") else {}),
             option.name.lower(): values.get(option.name, "7"),
         }
         read_options(given, streaming=option.reads is ReadKind.STREAM)

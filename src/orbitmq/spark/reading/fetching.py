@@ -43,6 +43,7 @@ from orbitmq.spark.reading.offsets import Extent, Loss
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.range_pull import Ask, RangePull
 from orbitmq.spark.reading.retrying import RetryClock, Retrying
+from orbitmq.spark.reading.row_view import RowView, shaped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +63,7 @@ _PULL_CODES: Final[dict[int, PullStatus]] = {status.value: status for status in 
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read, whatever the range; travels to the workers. Columns in the order of `names`."""
+    """How to read, whatever the range; travels to the workers. Columns in the order of `names`; `view` makes others of them."""
 
     name_servers: tuple[str, ...]
     connect: ConnectSettings
@@ -74,6 +75,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     pull_timeout_ms: int
     retry_timeout_ms: int
     fail_on_data_loss: bool
+    view: RowView | None = None
 
 
 class FetchedRecords(NamedTuple):
@@ -122,6 +124,13 @@ def fetch_ranges(
 
     A damaged message ends the read, unless there is somebody to `tell`; then the others follow.
     """
+    batches = _fetched(fetch, ranges, clock, tell)
+    return batches if fetch.view is None else shaped(batches, fetch.view)
+
+
+def _fetched(
+    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: RetryClock | None, tell: Tell | None
+) -> Iterator[pa.RecordBatch]:
     cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms, fetch.connect)
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started

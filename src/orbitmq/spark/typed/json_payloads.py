@@ -1,0 +1,169 @@
+"""JSON bodies as columns.
+
+Many bodies are parsed together by `pyarrow.json`, one in each line. A parser of lines counts values and not lines: a blank body is no row,
+a body of two values is two, and both together shift all rows between them. So bodies go together only where each is proved one value.
+
+    The proof   Each body is UTF-8, begins with `{`, ends with `}` and has no line break. Strings cannot go over a line break. So where a
+                line ends with `}` outside of a string and the next begins with `{`, a value has ended: every line holds one value at
+                least. As many rows as lines: every line holds exactly one.
+
+Rules of this file
+1. `msgspec` decides what a body says, row by row. The joint way is for what both read alike; what it refuses is asked row by row.
+2. So a bad body costs the rows next to it time, and never their values.
+3. A field that is not there is null, as one that says null. Fields that no type names are passed over.
+4. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
+"""
+
+from __future__ import annotations
+
+import typing
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from orbitmq.columns.slices import values_of
+from orbitmq.limits.spark import PAYLOAD_JOINED_ROWS_MIN
+from orbitmq.spark.typed.decoded import Decoded, columns_of, concatenated, fitted, loose_type, reason_of, types_in
+
+_PARTS: Final = 8
+"""A piece with a body that cannot be joined is cut into so many."""
+
+_NOT_JSON: Final = (b"NaN", b"Inf")
+"""What pyarrow takes for numbers and JSON does not know; inside of strings they only cost time."""
+
+
+class JsonDecoder:
+    """Decodes bodies that are objects with the fields of `kind`, a struct."""
+
+    def __init__(self, kind: Any, joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN) -> None:
+        """joined_rows_min: fewer bodies go row by row at once."""
+        self._kind = kind
+        self._loose = loose_type(kind)
+        self._joined_rows_min = joined_rows_min
+        found = types_in(kind)
+        # base64 and maps are things that pyarrow.json does not know
+        self._joins = not any(pa.types.is_binary(one) or pa.types.is_map(one) for one in found)
+        self._one = msgspec.json.Decoder(typing.Optional[_python_type(kind)])  # noqa: UP045 -- a value of types, not an annotation
+        self._parsing = arrow_json.ParseOptions(
+            explicit_schema=pa.schema(list(self._loose)), unexpected_field_behavior="ignore"
+        )
+
+    def decode(self, bodies: Any) -> Decoded:
+        if not self._joins or len(bodies) < self._joined_rows_min:
+            return self._row_by_row(bodies)
+        together = joinable(bodies)
+        if together.all():
+            return self._together(bodies)
+        order = np.argsort(~together, kind="stable")
+        chosen = pa.array(together)
+        parts = [self._together(bodies.filter(chosen)), self._row_by_row(bodies.filter(pc.invert(chosen)))]
+        places = pa.array(np.argsort(order, kind="stable"))
+        return Decoded(*(column.take(places) for column in concatenated(parts)))
+
+    def _together(self, bodies: Any) -> Decoded:
+        if len(bodies) < self._joined_rows_min:
+            return self._row_by_row(bodies)
+        try:
+            values = fitted(self._joined(bodies), self._kind)
+        except pa.ArrowInvalid:
+            if len(bodies) == 1:
+                return self._row_by_row(bodies)
+            step = -(-len(bodies) // _PARTS)
+            return concatenated([self._together(bodies.slice(at, step)) for at in range(0, len(bodies), step)])
+        return Decoded(values, pa.nulls(len(bodies), pa.string()))
+
+    def _joined(self, bodies: Any) -> Any:
+        """Payloads of bodies that are all joinable, in the loose type. `ArrowInvalid` where one does not fit."""
+        text = pc.binary_join(pa.ListArray.from_arrays([0, len(bodies)], bodies), b"\n")[0].as_buffer()
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1)
+        table = arrow_json.read_json(pa.BufferReader(text), reading, self._parsing)
+        if table.num_rows != len(bodies):
+            raise pa.ArrowInvalid("a body holds more than one value")
+        columns = [column.combine_chunks() for column in table.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self._loose))
+
+    def _row_by_row(self, bodies: Any) -> Decoded:
+        values: list[Any] = []
+        reasons: list[str | None] = []
+        for body in bodies.to_pylist():
+            value, reason = None, None
+            try:
+                body.decode()  # msgspec does not look at texts that it passes over
+                value = self._one.decode(body)
+            except RecursionError:
+                value, reason = self._deep(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+                reason = reason_of(problem) if body.strip() else "the body is blank"
+            values.append(value)
+            reasons.append(reason)
+        return columns_of(values, reasons, self._kind)
+
+    def _deep(self, body: bytes) -> tuple[Any, str | None]:
+        column = pa.array([body], pa.binary())
+        try:
+            if self._joins and joinable(column).all():
+                return self._joined(column)[0].as_py(), None
+        except pa.ArrowInvalid as problem:
+            return None, reason_of(problem)
+        return None, "it is nested too deeply"
+
+
+def joinable(bodies: Any) -> npt.NDArray[np.bool_]:
+    """Which bodies may stand in a line of their own among others; see above."""
+    data, numbers, offsets = values_of(bodies)
+    starts, ends = offsets[:-1], offsets[1:]
+    found = ends - starts >= 2
+    inside = np.flatnonzero(found)
+    found[inside] = (numbers[starts[inside]] == ord("{")) & (numbers[ends[inside] - 1] == ord("}"))
+    text = memoryview(data)[offsets[0] : offsets[-1]]
+    whole = bytes(text)
+    for mark in (b"\n", b"\r", *_NOT_JSON):
+        at = whole.find(mark)
+        while at >= 0:
+            row = int(np.searchsorted(offsets, at + offsets[0], "right")) - 1
+            found[row] = False
+            at = whole.find(mark, int(ends[row] - offsets[0]))
+    try:
+        whole.decode()
+    except UnicodeDecodeError:
+        for row in np.flatnonzero(found).tolist():
+            found[row] = _is_utf8(text[starts[row] - offsets[0] : ends[row] - offsets[0]])
+    return found
+
+
+def _is_utf8(body: memoryview) -> bool:
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _python_type(kind: Any) -> Any:
+    """The type of `msgspec` for values of an Arrow type."""
+    if pa.types.is_struct(kind):
+        fields = {field.name: typing.Optional[_python_type(field.type)] for field in kind}  # noqa: UP045
+        return typing.TypedDict("Payload", fields, total=False)  # type: ignore[operator]
+    if pa.types.is_list(kind):
+        return list[typing.Optional[_python_type(kind.value_type)]]  # type: ignore[misc]  # noqa: UP045
+    if pa.types.is_map(kind):
+        return dict[str, typing.Optional[_python_type(kind.item_type)]]  # type: ignore[misc]  # noqa: UP045
+    for is_kind, plain in _PLAIN:
+        if is_kind(kind):
+            return plain
+    return str
+
+
+_PLAIN: Final = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_signed_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_binary, bytes),
+)
