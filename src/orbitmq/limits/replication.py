@@ -94,6 +94,12 @@ MEND_CALL_MS: Final = 10_000
 MEND_PAUSE_MS: Final = 10_000
 """Pause before the other copies are asked again for what none of them gave."""
 
+MEND_SHARE: Final = 20
+"""Such a pause is at least so many times what asking took: places that nobody gives take a twentieth of the time, however many they are."""
+
+MEND_PLACES_MAX: Final = 1_000
+"""Damaged places that are remembered, and asked for again. Beyond it the rest of a file is taken for one place with the last."""
+
 MEND_PLACES_SHOWN: Final = 8
 """Damaged places that are named in what a broker tells of itself; of more, only how many."""
 
@@ -108,7 +114,11 @@ CHECK_PAUSE_MS: Final = 3_600_000
 """Between the end of such a pass and the next one: a small log is not read all the time."""
 
 WALK_AGAIN_MS: Final = 60_000
-"""A file in which a walk found no damage is not walked again so soon, whatever a reader says of a place in it."""
+"""A file that was walked is not walked again so soon for a place that somebody named before."""
+
+WALKS_AGAIN_MAX: Final = 8
+"""Other places in a file, named in that time, for which it is walked again: what became bad since is found, and a consume queue that is wrong
+as a whole keeps the disk busy for no more than seconds of a minute."""
 
 # --- epochs --------------------------------------------------------------------------------------------------------
 EPOCH_MARKS_MAX: Final = 1_000

@@ -4,9 +4,9 @@ Nobody knows how long the place is: sizes lead no further from where the damage 
 until one ends where a sound one of ours begins.
 
 Rules of this file
-1. An answer is believed in nothing. It has to have the size that was asked for, begin with the bytes that we have before the place, go on
-   with whole records of these positions that pass their checks, and meet our next sound record exactly, whose bytes it has to repeat as far
-   as it goes.
+1. An answer is believed in nothing. It has to have the size that was asked for, or less where the other log ends, begin with the bytes
+   that we have before the place, go on with whole records of these positions that pass their checks, and meet our next sound record exactly,
+   whose bytes it has to repeat as far as it goes.
 2. Nothing is written before all of that is so: a place is mended whole or not at all.
 3. A place lies in one file, and below what is confirmed here: the limit.
 4. Nothing is read and nothing is sent here; whoever owns the place brings answers and our own records.
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.errors import RecordError
 from orbitmq.limits.replication import MEND_RANGE_BYTES_MAX, MEND_READ_BYTES
-from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.dispatch import Dispatched, DueTime, no_levels
 from orbitmq.store.raw_records import RawRecords, SoundRecords
 
 OurRecord = Callable[[int], bytes | None]
@@ -35,8 +35,11 @@ class MissingRange:
     """`begin` is where the damage begins, behind a sound record or at the beginning of a file. When `is_whole`, `data` are the bytes for
     it, whose end is `end`, and `entries` are what they hold."""
 
-    def __init__(self, begin: int, limit: int, segment_bytes: int, before: bytes) -> None:
-        """`limit`: up to there our log is confirmed. `before`: our bytes right before the place, of the same file."""
+    def __init__(
+        self, begin: int, limit: int, segment_bytes: int, before: bytes, due_time: DueTime = no_levels
+    ) -> None:
+        """`limit`: up to there our log is confirmed. `before`: our bytes right before the place, of the same file. `due_time`: of delayed
+        messages among what comes."""
         file_end = begin - begin % segment_bytes + segment_bytes
         if not begin < limit or begin % segment_bytes < len(before):
             raise ValueError(f"nothing is missing at {begin}, with {len(before)} bytes before it, below {limit}")
@@ -48,7 +51,7 @@ class MissingRange:
         self.is_whole = False
         self._before = before
         self._parts: list[bytes] = []
-        self._raw = RawRecords(segment_bytes, begin)
+        self._raw = RawRecords(segment_bytes, begin, due_time)
         self._asked = WantedPiece(begin, 0)
 
     def next_read(self) -> WantedPiece:
@@ -63,7 +66,8 @@ class MissingRange:
         """The answer to the last `next_read`; whether the place is whole now. RecordError where it may not be used: then nothing is to be
         asked or written any more."""
         asked = self._asked
-        if len(data) != asked.size:
+        answer_end, is_short = asked.position + len(data), len(data) < asked.size
+        if not answer_end > self._raw.received_end or len(data) > asked.size:
             raise RecordError(
                 f"{len(data)} bytes came of the log from {asked.position} on, {asked.size} were asked for"
             )
@@ -77,6 +81,8 @@ class MissingRange:
                 self._compare(data[max(self.end - at, 0) :], ours)
                 self.is_whole = True
                 return True
+        if is_short:
+            raise RecordError(f"it ends at {answer_end}, before a sound record of ours follows")
         if self._raw.received_end - self.begin > MEND_RANGE_BYTES_MAX:
             raise RecordError(
                 f"no sound record follows within {MEND_RANGE_BYTES_MAX} bytes: too much is damaged to be mended in place"

@@ -3,7 +3,7 @@
 Rules of this file
 1. Only who has the same log gets any: of the same group, with the same id, and written by the same epochs as far as the range goes. Who is
    asked needs no ticket for it: both sides know the epochs from the last one.
-2. Only what is confirmed here and there is given, a bounded piece of one file at a time.
+2. Only what is confirmed here and there is given, a bounded piece of one file at a time: less than was asked for where this log ends.
 3. Nothing is read here. What is read may be damaged here as well: who asked checks it.
 """
 
@@ -32,9 +32,10 @@ class OwnLog(NamedTuple):
     segment_bytes: int
 
 
-def check_range(wanted: LogRangeRequest, own: OwnLog) -> None:
-    """Raises RangeRefused where the bytes that are wanted are not given."""
-    if wanted.broker_name != own.group:
+def check_range(wanted: LogRangeRequest, own: OwnLog) -> int:
+    """How many of the bytes that are wanted are given. Raises RangeRefused where none are. Who names no group is judged by the id of the
+    log alone: a command that has a directory and no settings."""
+    if wanted.broker_name not in ("", own.group):
         raise RangeRefused(f"{wanted.broker_name} is another group than {own.group}")
     if not own.log_id or wanted.log != own.log_id:
         raise RangeRefused(f"the log here is {own.log_id or 'without an id'}, not {wanted.log or 'one without'}")
@@ -42,9 +43,10 @@ def check_range(wanted: LogRangeRequest, own: OwnLog) -> None:
     file_end = position - position % own.segment_bytes + own.segment_bytes
     if not (position >= 0 and 0 < size <= MEND_READ_BYTES and position + size <= file_end):
         raise RangeRefused(f"{size} bytes from {position} on are no piece of one file")
-    if position < own.start or position + size > own.end:
+    size = min(size, own.end - position)
+    if position < own.start or size <= 0:
         raise RangeRefused(
-            f"the log is confirmed here from {own.start} to {own.end}: not from {position} to {position + size}"
+            f"the log is confirmed here from {own.start} to {own.end}: not from {position} to {position + wanted.size}"
         )
     try:
         theirs = decode_marks(wanted.epochs.encode())
@@ -54,3 +56,4 @@ def check_range(wanted: LogRangeRequest, own: OwnLog) -> None:
     if not shared.is_known or shared.end < position + size:
         where = f"at {shared.end}" if shared.is_known else "where no epoch is known to both"
         raise RangeRefused(f"the two logs have parted {where}, before {position + size}")
+    return size

@@ -179,6 +179,8 @@ class CommitLog:
         segment = self._written(position, len(data))
         if segment is None:
             return False
+        if segment.file.size() < segment.size:
+            segment.file.truncate(segment.size)  # somebody cut it short
         segment.file.pwrite(data, position - segment.base)
         try:
             segment.file.datasync()

@@ -328,6 +328,11 @@ def is_sound(record: Buffer, physical_offset: int) -> bool:
     return check_record(record, 0, len(record), expect_physical_offset=physical_offset).status is CheckStatus.VALID
 
 
+def names_place(record: Buffer, physical_offset: int) -> bool:
+    """Whether the bytes, sound or not, say that they are a record which lies there."""
+    return len(record) >= HEAD_BYTES and _LONG.unpack_from(record, PHYSICAL_OFFSET_AT)[0] == physical_offset
+
+
 def store_time(head_at: HeadAt, queue: ConsumeQueue, queue_offset: int) -> int:
     """Store timestamp of a message; -1 when it is not there."""
     unit = queue.unit(queue_offset)

@@ -234,7 +234,12 @@ class Reads:
 
     def record_at(self, position: int) -> Buffer | None:
         """See `MessageStore.record_at`."""
-        return next(self.records_at([position]), None)
+        record = self._had(position)
+        if record is NOT_HAD:
+            raise RecordsNotInMemory([position])
+        if record is None or self._is_sound(record, position, reading.names_place(record, position)):
+            return cast(Buffer | None, record)
+        return None
 
     def records_at(self, positions: Sequence[int]) -> Iterator[Buffer]:
         """See `MessageStore.records_at`."""
@@ -242,8 +247,17 @@ class Reads:
             record = self._had(position)
             if record is NOT_HAD:
                 raise RecordsNotInMemory(positions[number:])
-            if record is not None and reading.is_sound(record, position):
+            if self._is_sound(record, position, is_place=True):
                 yield record
+
+    def _is_sound(self, record: Buffer | None, position: int, is_place: bool) -> bool:
+        """Whether this may be answered; OSError where another copy is asked for it. `is_place`: a record is known to begin there, whatever
+        a client says: damage is named."""
+        if record is not None and reading.is_sound(record, position):
+            return True
+        if is_place and self.suspect(position):
+            raise being_fetched(position)
+        return False
 
     def head_at(self, position: int) -> Buffer | None:
         """See `reading.HeadAt`. Raises as `record_at`."""

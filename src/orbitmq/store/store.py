@@ -71,7 +71,7 @@ class MessageStore:
         self._clock = clock
         self._saving = recovered.saving
         self._lanes = lanes
-        self._due_time = recovered.due_time
+        self.due_time: Final = recovered.due_time
         self._derived: list[Derived] = [queues, *([index] if index else []), *recovered.others]
         self._unapplied: list[Dispatched] = []
         self._turn_waiters: list[tuple[int, bool, OnDone]] = []
@@ -478,7 +478,7 @@ class MessageStore:
 
     def scan(self, start: int) -> Iterator[Dispatched]:
         """The records from log position `start` to the confirmed end."""
-        for entry in LogScan(self.log, start, self._due_time):
+        for entry in LogScan(self.log, start, self.due_time):
             if entry.end_offset > self.confirm_offset:
                 return
             yield entry

@@ -9,6 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, MagicCode, check_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.reading import sound_prefix
+from orbitmq.store.recovery import MAGIC_POSITION, MAGICS, PAGE_BYTES
 
 WINDOW_BYTES: Final = 256 * 1024
 """How much is read at a time; a longer record is read alone."""
@@ -59,6 +61,49 @@ def walk(log: CommitLog, position: int, until: int, bytes_max: int) -> Walked:
             return Walked(position, problem)
         position += size or until
     return Walked(min(position, until))
+
+
+def next_sound(log: CommitLog, position: int, until: int) -> int:
+    """Where, behind a damaged place that begins at `position`, the next sound record of its file begins; the end of the file, or `until`,
+    where none does. It is searched for by its bytes, and could lie within a body: good for looking on from there, not for writing up to it.
+    May wait for the disk."""
+    segment = log.sequence.find(position)
+    if segment is None:
+        return until
+    at, end = position + 1, min(until, segment.end)
+    while at < end:
+        size = min(WINDOW_BYTES, end - at)
+        try:
+            data = log.read_written(at, size)
+        except OSError:
+            size = min(PAGE_BYTES, size)
+            try:
+                data = log.read_written(at, size)
+            except OSError:
+                data = bytes(size)
+        if data is None:
+            return until
+        for place in sorted(_places_of(data, at - MAGIC_POSITION)):
+            if place > position and _is_sound_record(log, place, end):
+                return place
+        at += max(size - len(MAGICS[0]) + 1, 1)
+    return end
+
+
+def _places_of(data: bytes, base: int) -> Iterator[int]:
+    """Where records would begin that have their magic number in the data; `base` is where one does whose magic is its first byte."""
+    for magic in MAGICS:
+        found = data.find(magic)
+        while found >= 0:
+            yield base + found
+            found = data.find(magic, found + 1)
+
+
+def _is_sound_record(log: CommitLog, position: int, until: int) -> bool:
+    try:
+        return sound_at(log, position, until) is not None
+    except OSError:
+        return False
 
 
 def sound_at(log: CommitLog, position: int, until: int) -> bytes | None:

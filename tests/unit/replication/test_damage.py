@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from orbitmq.limits.replication import MEND_PAUSE_MS, MEND_PLACES_SHOWN, WALK_AGAIN_MS
-from orbitmq.replication.damage import Damage
+from orbitmq.limits.replication import MEND_PAUSE_MS, MEND_PLACES_SHOWN, MEND_SHARE, WALK_AGAIN_MS, WALKS_AGAIN_MAX
+from orbitmq.replication.damage import Damage, Place, Stretch
 from orbitmq.units import NS_PER_MS
 
 FILE = 1_000
+PAUSE_NS = MEND_PAUSE_MS * NS_PER_MS
 
 
 def test_a_reader_is_to_ask_again_until_the_other_copies_were_asked() -> None:
@@ -15,20 +16,31 @@ def test_a_reader_is_to_ask_again_until_the_other_copies_were_asked() -> None:
     assert damage.suspect(2_300, 0)
     assert damage.suspect(2_400, 0), "of the same file"
     assert damage.next_file(0) == 2_000
-    assert damage.start_in(2_000) == 2_000
+    assert damage.stretches(2_000) == [Stretch(2_000, 3_000)]
     assert damage.found(2_300, "a bad CRC")
     assert damage.suspect(2_300, 0)
-    damage.not_mended(2_300, 0)
+    damage.not_mended(2_300, 2_350, "a bad CRC")
+    damage.walked(2_000, 0)
     assert not damage.suspect(2_300, 1), "there is no hope for now"
+    assert not damage.suspect(2_349, 1), "nor for what lies within"
     assert damage.next_file(1) is None
-    assert damage.due_ns == MEND_PAUSE_MS * NS_PER_MS
-    assert damage.next_file(damage.due_ns) == 2_000
-    assert damage.start_in(2_000) == 2_300
+    assert damage.due_ns == PAUSE_NS
+    assert damage.next_file(PAUSE_NS) == 2_000
+    assert damage.stretches(2_000) == [Stretch(2_300, 2_350)], "the rest is known to be sound"
     assert not damage.found(2_300, "a bad CRC"), "it is no news"
-    damage.mended(2_300, 100)
-    assert (damage.places, damage.mended_count, damage.mended_bytes, damage.text) == ({}, 1, 100, "")
-    damage.walked(2_000, 5)
+    damage.mended(2_300, 50)
+    assert (damage.places, damage.mended_count, damage.mended_bytes, damage.text) == ({}, 1, 50, "")
+    damage.walked(2_000, PAUSE_NS)
     assert damage.next_file(1 << 60) is None
+
+
+def test_a_place_behind_one_that_nobody_has_is_hoped_for() -> None:
+    damage = Damage(FILE)
+    damage.found(100, "x")
+    damage.not_mended(100, 150, "x")
+    damage.walked(0, 0)
+    assert damage.suspect(150, 0)
+    assert damage.stretches(0) == [Stretch(0, FILE)]
 
 
 def test_a_file_that_is_sound_is_not_walked_for_every_reader_that_says_otherwise() -> None:
@@ -36,18 +48,49 @@ def test_a_file_that_is_sound_is_not_walked_for_every_reader_that_says_otherwise
     damage.suspect(100, 0)
     damage.walked(0, 0)
     assert not damage.suspect(100, WALK_AGAIN_MS * NS_PER_MS - 1)
-    assert damage.suspect(100, WALK_AGAIN_MS * NS_PER_MS)
+    assert [damage.suspect(100 + number, 5) for number in range(1, WALKS_AGAIN_MAX)] == [True] * (WALKS_AGAIN_MAX - 1)
+    damage.walked(0, 5)
+    assert not damage.suspect(300, 6), "that many at a time"
+    assert damage.suspect(100, WALK_AGAIN_MS * NS_PER_MS + 5)
     assert damage.suspect(1_100, 0), "another file"
 
 
-def test_places_of_a_file_that_was_walked_to_its_end_or_is_gone_are_forgotten() -> None:
+def test_what_was_mended_may_be_damaged_again() -> None:
+    damage = Damage(FILE)
+    for _ in range(2 * WALKS_AGAIN_MAX):
+        assert damage.suspect(100, 0)
+        damage.found(100, "x")
+        damage.mended(100, 50)
+        damage.walked(0, 0)
+
+
+def test_places_where_a_walk_found_nothing_bad_are_forgotten() -> None:
+    damage = Damage(FILE)
+    for place in (100, 400, 1_100):
+        damage.found(place, "x")
+        damage.not_mended(place, place + 50, "x")
+    damage.sound(0, 400)
+    assert damage.places == {400: Place(450, "x", True), 1_100: Place(1_150, "x", True)}
+    damage.sound(400, FILE)
+    damage.walked(0, 1)
+    assert damage.due_ns is None
+
+
+def test_asking_for_what_nobody_gives_takes_a_small_part_of_the_time() -> None:
     damage = Damage(FILE)
     damage.found(100, "x")
-    damage.found(1_100, "x")
-    damage.not_mended(100, 0)
-    damage.walked(0, 1)
-    assert list(damage.places) == [1_100]
-    assert damage.due_ns is None
+    damage.not_mended(100, 150, "x")
+    damage.walked(0, 0, PAUSE_NS)
+    assert damage.due_ns == MEND_SHARE * PAUSE_NS
+
+
+def test_a_file_that_could_not_be_walked_is_walked_as_a_whole_later() -> None:
+    damage = Damage(FILE)
+    damage.suspect(100, 0)
+    damage.not_walked(0, 0)
+    assert damage.next_file(1) is None
+    assert damage.next_file(PAUSE_NS) == 0
+    assert damage.stretches(0) == [Stretch(0, FILE)]
 
 
 def test_an_operator_reads_of_some_places_and_how_many_there_are() -> None:

@@ -113,7 +113,14 @@ def another_before(two: Two, read: WantedPiece) -> bytes:
 BAD: dict[str, tuple[Callable[[Two, WantedPiece], bytes], str]] = {
     "is damaged itself": (flipped, "no record follows"),
     "has other bytes before the place": (another_before, "another log"),
-    "is a part": (lambda two, read: two.theirs[read.position : read.position + read.size - 1], "were asked for"),
+    "ends before the place does": (
+        lambda two, read: two.theirs[read.position : two.entries[21].physical_offset - 1],
+        "before a sound record of ours follows",
+    ),
+    "ends where the place begins": (
+        lambda two, read: two.theirs[read.position : read.position + 500],
+        "were asked for",
+    ),
     "is empty": (lambda two, read: b"", "were asked for"),
     "is too long": (lambda two, read: two.theirs[read.position : read.position + read.size + 1], "were asked for"),
     "is of another place": (lambda two, read: two.theirs[: read.size], "another log"),
@@ -130,6 +137,14 @@ def test_an_answer_is_refused_that(two: Two, how: str) -> None:
     with pytest.raises(RecordError, match=why):
         two.give(missing, lambda read: give(two, read))
     assert not missing.is_whole
+
+
+def test_a_log_that_ends_behind_the_place_gives_enough(two: Two) -> None:
+    begin, end = two.entries[20].physical_offset, two.entries[21].physical_offset
+    two.damage(begin, 50)
+    missing = two.missing(begin)
+    two.give(missing, lambda read: two.theirs[read.position : end])
+    assert (missing.end, missing.data) == (end, two.theirs[begin:end])
 
 
 def test_records_of_another_log_that_fit_by_chance_are_told_by_what_follows(two: Two, tmp_path: Path) -> None:

@@ -20,8 +20,16 @@ def wanted(*marks: tuple[int, int], **more: object) -> LogRangeRequest:
 
 
 def test_a_copy_of_the_same_log_gets_what_it_lacks() -> None:
-    check_range(wanted(), OWN)
-    check_range(wanted((1, 0)), OWN), "the other has the part of an earlier epoch"
+    assert check_range(wanted(), OWN) == 500
+    assert check_range(wanted((1, 0)), OWN) == 500, "the other has the part of an earlier epoch"
+    assert check_range(wanted(broker_name=""), OWN) == 500, "the id of the log says which it is"
+
+
+def test_who_asks_beyond_the_end_gets_what_there_is() -> None:
+    own = OWN._replace(end=2_100)
+    assert check_range(wanted(), own) == 100
+    with pytest.raises(RangeRefused, match="not from 2100 to 2600"):
+        check_range(wanted(position=2_100), own)
 
 
 @pytest.mark.parametrize(

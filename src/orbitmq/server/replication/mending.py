@@ -16,26 +16,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Final, TypeVar
 
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError, RecordError
-from orbitmq.limits.replication import (
-    CHECK_PAUSE_MS,
-    CHECK_STEP_MS,
-    MEND_BEFORE_BYTES,
-    WALK_AGAIN_MS,
-    WALK_SLICE_BYTES,
-)
+from orbitmq.errors import ConnectionLostError, OrbitError, RequestTimeoutError
+from orbitmq.limits.replication import CHECK_PAUSE_MS, CHECK_STEP_MS, WALK_AGAIN_MS, WALK_SLICE_BYTES
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 from orbitmq.replication.damage import Damage
-from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.missing_range import MissingRange
 from orbitmq.replication.range_answers import OwnLog, RangeRefused, check_range
+from orbitmq.server.replication.range_fetching import fetched
 from orbitmq.store.queues import restore_units
 from orbitmq.store.store import MessageStore
-from orbitmq.store.walking import sound_at, walk
+from orbitmq.store.walking import next_sound, walk
 from orbitmq.store.worker import Worker
 from orbitmq.units import NS_PER_MS
 
@@ -72,6 +65,8 @@ class Mending:
         self._checked = 0
         """The whole log is being looked at, and is sound up to here."""
         self._is_checking = False
+        self._silent: set[str] = set()
+        """Other copies that gave no answer, for as long as damage is looked for."""
         self._is_told = False
         """Damage was reported, and that there is none any more was not."""
         store.deadlines.define(RETRY, self._go_on)
@@ -147,82 +142,101 @@ class Mending:
     # --- a file -----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        damage = self.damage
+        self._silent.clear()
         try:
-            while (base := self.damage.next_file(self._clock.monotonic_ns())) is not None:
-                await self._walk(base)
+            while (base := damage.next_file(self._clock.monotonic_ns())) is not None:
+                begun_ns = self._clock.monotonic_ns()
+                try:
+                    for stretch in damage.stretches(base):
+                        await self._walk(*stretch)
+                except (OrbitError, OSError, ValueError) as error:
+                    logger.error(
+                        "the file of the log that begins at %d could not be looked at, trying again: %s", base, error
+                    )
+                    damage.not_walked(base, self._clock.monotonic_ns())
+                    continue
+                now_ns = self._clock.monotonic_ns()
+                damage.walked(base, now_ns, now_ns - begun_ns)
         finally:
             self._running = None
-            self._store.deadlines.move(RETRY, self.damage.due_ns)
-
-    async def _walk(self, base: int) -> None:
-        store, damage = self._store, self.damage
-        log = store.log
-        begin, until = damage.start_in(base), min(base + log.sequence.segment_size, store.confirm_offset)
-        while begin < until:
-            at = begin
-            begin, problem = await self._on_thread(partial(walk, log, at, until, WALK_SLICE_BYTES))
-            if problem and (begin := await self._mend(begin, problem)) < 0:
-                return
-        damage.walked(base, self._clock.monotonic_ns())
+            self._store.deadlines.move(RETRY, damage.due_ns)
         if self._is_told and not damage.places:
             self._is_told = False
             logger.warning("the log has no damage any more that is known")
             self._changed()
 
-    async def _mend(self, begin: int, problem: str) -> int:
-        """Fetch the damaged place that begins there. Answers its end; -1 where no other copy gave it."""
-        is_new = self.damage.found(begin, problem)
+    async def _walk(self, begin: int, end: int) -> None:
+        """One stretch of a file: what is damaged is fetched; where nobody gives it, it goes on behind that."""
+        log, damage = self._store.log, self.damage
+        until = min(end, self._store.confirm_offset)
+        while begin < until:
+            at = begin
+            begin, problem = await self._on_thread(partial(walk, log, at, until, WALK_SLICE_BYTES))
+            damage.sound(at, begin)
+            if problem:
+                begin = await self._mend(begin, until, problem)
+
+    async def _mend(self, begin: int, until: int, problem: str) -> int:
+        """Fetch the damaged place that begins there. Answers where to go on."""
+        damage, log = self.damage, self._store.log
+        is_new = damage.found(begin, problem)
         if is_new:
-            self._is_told = True
             logger.error("the log is damaged at %d, and asked for at another copy: %s", begin, problem)
+        if not self._is_told:
+            self._is_told = True
             self._changed()
         refusals = []
         for address in await self._others():
+            if address in self._silent:
+                refusals.append(f"{address}: no answer a moment ago")
+                continue
             try:
                 missing = await self._fetched(address, begin)
-                await self._write(missing)
-            except (OrbitError, OSError) as error:
+                if not await self._write(missing):  # the file went meanwhile
+                    damage.sound(begin, until)
+                    return until
+            except (OrbitError, OSError, ValueError) as error:
                 refusals.append(f"{address}: {error}")
+                if isinstance(error, ConnectionLostError | RequestTimeoutError):
+                    self._silent.add(address)
                 continue
             logger.warning(
                 "the log was damaged at %d: %d bytes came from the copy at %s", begin, len(missing.data), address
             )
-            self.damage.mended(begin, missing.end - begin)
+            damage.mended(begin, missing.end - begin)
             return missing.end
         if is_new:
             why = "; ".join(refusals) or "no other copy answers"
             logger.error("the damage of the log at %d stays, other copies are asked again: %s", begin, why)
-        self.damage.not_mended(begin, self._clock.monotonic_ns())
-        return -1
+        end = until if damage.is_full else await self._on_thread(partial(next_sound, log, begin, until))
+        damage.not_mended(begin, end, problem)
+        return end
 
     async def _fetched(self, address: str, begin: int) -> MissingRange:
         """What another copy has there, checked as a whole. Raises OrbitError, OSError."""
-        own, log, until = self._own(), self._store.log, self._store.confirm_offset
-        size = min(begin % own.segment_bytes, MEND_BEFORE_BYTES)
-        before = await self._on_thread(lambda: log.read_written(begin - size, size)) if size else b""
-        if before is None:
-            raise RecordError("the file was removed")
-        missing = MissingRange(begin, until, own.segment_bytes, before)
-        epochs = encode_marks(own.epochs).decode("ascii")
-        while not missing.is_whole:
-            wanted = missing.next_read()
-            data = await self._ask(address, LogRangeRequest(own.group, own.log_id, own.end, epochs, *wanted))
-            await self._on_thread(partial(missing.take, data, lambda at: sound_at(log, at, missing.limit)))
-        return missing
+        store = self._store
+        return await fetched(
+            store.log,
+            self._own(),
+            begin,
+            store.confirm_offset,
+            partial(self._ask, address),
+            self._on_thread,
+            store.due_time,
+        )
 
-    async def _write(self, missing: MissingRange) -> None:
-        """Durable on return, and known to its queues. Raises OSError."""
+    async def _write(self, missing: MissingRange) -> bool:
+        """Durable on return, and known to its queues. False: the file is gone. Raises OSError."""
         store = self._store
         done: asyncio.Future[bool | BaseException] = asyncio.get_running_loop().create_future()
         store.overwrite(missing.begin, missing.data, partial(_tell, done))
         result = await done
         if isinstance(result, BaseException):
             raise result
-        entries = await self._on_thread(
-            lambda: list(takewhile(lambda one: one.physical_offset < missing.end, store.scan(missing.begin)))
-        )
-        if count := restore_units(store.queues, entries):
+        if result and (count := restore_units(store.queues, missing.entries)):
             logger.warning("%d units of consume queues were missing for what came from another copy", count)
+        return result
 
     async def _on_thread(self, job: Callable[[], T]) -> T:
         """Raises what the job raises."""
@@ -238,7 +252,7 @@ class Mending:
     def answer(self, wanted: LogRangeRequest, done: Callable[[bytes | OrbitError], None]) -> None:
         """Bytes of this log for another copy, or why it gets none (`RangeRefused`)."""
         try:
-            check_range(wanted, self._own())
+            size = check_range(wanted, self._own())
         except OrbitError as error:
             done(error)
             return
@@ -250,7 +264,7 @@ class Mending:
             else:
                 done(RangeRefused(f"the log at {wanted.position} cannot be read here: {data or 'it is gone'}"))
 
-        self._worker.submit(lambda: log.read_written(wanted.position, wanted.size), read)
+        self._worker.submit(lambda: log.read_written(wanted.position, size), read)
 
 
 def _tell(done: asyncio.Future[T], result: T) -> None:
