@@ -86,6 +86,15 @@ class StoreDamagedError(StoreError):
     """The store is damaged in a place that is not its torn end; nothing was changed."""
 
 
+class LogDamagedError(StoreDamagedError):
+    """The log is damaged from `position` on; it is known to go on up to `until`, where a record begins or the log ends."""
+
+    def __init__(self, message: str, position: int, until: int, *, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.position = position
+        self.until = until
+
+
 class TimerIndexIncompleteError(StoreError):
     """The index of pending timers is being made again from the log; what was asked for may not be in it yet."""
 

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from tests.worlds.little_store import SMALL, LittleStore
+
 from orbitmq.errors import ConnectionLostError
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
@@ -18,7 +20,6 @@ from orbitmq.replication.range_answers import OwnLog, check_range
 from orbitmq.server.replication.mending import Mending
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.walking import Walked, walk
-from tests.worlds.little_store import SMALL, LittleStore
 
 FILE = SMALL.mapped_file_size_commit_log
 Ask = Callable[[str, LogRangeRequest], Awaitable[bytes]]

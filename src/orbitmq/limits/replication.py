@@ -117,8 +117,8 @@ WALK_AGAIN_MS: Final = 60_000
 """A file that was walked is not walked again so soon for a place that somebody named before."""
 
 WALKS_AGAIN_MAX: Final = 8
-"""Other places in a file, named in that time, for which it is walked again: what became bad since is found, and a consume queue that is wrong
-as a whole keeps the disk busy for no more than seconds of a minute."""
+"""Other places in a file, named in that time, for which it is walked again: what became bad since is found, and a consume queue that is
+wrong as a whole keeps the disk busy for no more than seconds of a minute."""
 
 # --- epochs --------------------------------------------------------------------------------------------------------
 EPOCH_MARKS_MAX: Final = 1_000

@@ -3,7 +3,7 @@
     a reader, a slave's connection or the check of the whole log meets a bad record  ->  its file is to be walked
     the walk comes to where the damage begins                                        ->  a damaged place, to be fetched from another copy
     it was written anew                                                              ->  no place any more; the walk goes on behind it
-    no other copy gave it                                                            ->  the place stays up to where a sound record follows;
+    no other copy gave it                                                            ->  the place stays up to where a record follows;
                                                                                          the walk goes on there, and the place is asked for
                                                                                          again later
 
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     """A part of the log that is damaged."""
 
     end: int
-    """Where a sound record follows, as far as is known."""
+    """Where a record follows, sound or not, or the file ends."""
     why: str
     was_asked_for: bool = False
     """Whether other copies were asked once, and none gave it."""
@@ -144,7 +144,7 @@ class Damage:
         self.mended_bytes += size
 
     def not_mended(self, position: int, end: int, why: str) -> None:
-        """No other copy gave what was found. A sound record follows at `end`."""
+        """No other copy gave what was found. A record follows at `end`, or the file ends."""
         self.places[position] = Place(end, why, was_asked_for=True)
 
     def sound(self, begin: int, end: int) -> None:

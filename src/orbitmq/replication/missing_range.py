@@ -4,9 +4,9 @@ Nobody knows how long the place is: sizes lead no further from where the damage 
 until one ends where a sound one of ours begins.
 
 Rules of this file
-1. An answer is believed in nothing. It has to have the size that was asked for, or less where the other log ends, begin with the bytes
-   that we have before the place, go on with whole records of these positions that pass their checks, and meet our next sound record exactly,
-   whose bytes it has to repeat as far as it goes.
+1. An answer is believed in nothing. It has to have the size that was asked for, or less where the other log ends, go on with whole records
+   of these positions that pass their checks, and meet our next sound record exactly. It has to repeat the bytes that we have before the
+   place and those of our next record; where it is damaged itself on one side of the place, the other side has to do.
 2. Nothing is written before all of that is so: a place is mended whole or not at all.
 3. A place lies in one file, and below what is confirmed here: the limit.
 4. Nothing is read and nothing is sent here; whoever owns the place brings answers and our own records.
@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.errors import RecordError
 from orbitmq.limits.replication import MEND_RANGE_BYTES_MAX, MEND_READ_BYTES
+from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
 from orbitmq.store.dispatch import Dispatched, DueTime, no_levels
 from orbitmq.store.raw_records import RawRecords, SoundRecords
 
@@ -50,6 +51,7 @@ class MissingRange:
         self.entries: list[Dispatched] = []
         self.is_whole = False
         self._before = before
+        self._begins_differently = False
         self._parts: list[bytes] = []
         self._raw = RawRecords(segment_bytes, begin, due_time)
         self._asked = WantedPiece(begin, 0)
@@ -72,8 +74,7 @@ class MissingRange:
                 f"{len(data)} bytes came of the log from {asked.position} on, {asked.size} were asked for"
             )
         if asked.position < self.begin:
-            if data[: len(self._before)] != self._before:
-                raise RecordError(f"it has other bytes before log position {self.begin}: that is another log")
+            self._begins_differently = not data.startswith(self._before)
             data = data[len(self._before) :]
         at = self._raw.received_end
         for whole in self._raw.take(data):
@@ -114,10 +115,17 @@ class MissingRange:
         self.data = b"".join([*self._parts, last])
 
     def _compare(self, rest: bytes, ours: OurRecord) -> None:
-        """What the answer has behind the place is what we have."""
-        if self.end >= self.limit:
-            return
-        own = ours(self.end) or b""
+        """What the answer has around the place is what we have."""
+        own = (ours(self.end) or b"") if self.end < self.limit else b""
         shared = min(len(own), len(rest))
-        if own[:shared] != rest[:shared]:
+        ends_differently = own[:shared] != rest[:shared]
+        if ends_differently and not (self._before and self._is_damaged(rest)):
             raise RecordError(f"it has other bytes from log position {self.end} on: that is another log")
+        repeats_next = not ends_differently and BLANK_BYTES_MIN < len(own) == shared
+        if self._begins_differently and not repeats_next:
+            raise RecordError(f"it has other bytes before log position {self.begin}: that is another log")
+
+    def _is_damaged(self, rest: bytes) -> bool:
+        """Whether the other copy has no sound record behind the place either."""
+        found = check_record(rest, 0, len(rest), expect_physical_offset=self.end).status
+        return found not in (CheckStatus.VALID, CheckStatus.TRUNCATED)

@@ -99,7 +99,7 @@ def open_store(
     Raises StoreLockedError, StoreDamagedError (nothing was changed), OSError.
     """
     log_directory = settings.store_path_commit_log or root / "commitlog"
-    lock = _lock_folders(files, root, log_directory, folders)
+    lock = lock_folders(files, root, log_directory, folders)
     if reserve is None:
         reserve = Reserve(files, root, bytes_to_set_aside(settings.mapped_file_size_commit_log))
     kept = reserve.files
@@ -128,8 +128,9 @@ class _Locks:
             self.taken.pop().release()
 
 
-def _lock_folders(files: Files, root: Path, log_directory: Path, others: Sequence[Path]) -> _Locks:
-    """Claim the root and every folder that may be shared by mistake: the log lies where a key says, and any may be a link.
+def lock_folders(files: Files, root: Path, log_directory: Path, others: Sequence[Path]) -> Lock:
+    """Claim the root and every folder that may be shared by mistake: the log lies where a key says, and any may be a link. Raises
+    StoreLockedError.
 
     The root comes before RocketMQ's lock file in it, which one process could take twice.
     """
@@ -187,7 +188,7 @@ class _Opening:
         known = read_known_queues(files, root, mark, files.boot_id(), log.start) if trusted and mark else None
         self.queues.load(limit, known)
         plan = plan_recovery(log, mark, page, abort_exists, self.queues.highest_physical(), files.boot_id())
-        end = find_end(log, plan.start)
+        end = find_end(log, plan.start, plan.sound_until)
         torn = judge_end(log, end, plan)
         reserve.take_up()
         self._make_units_ordinary(limit)
@@ -278,7 +279,7 @@ class _Opening:
             scan, lambda entries: self.queues.apply([one for one in entries if one.physical_offset < counts_below])
         )
         if scan.position < end:
-            raise damage_at(self.log, scan.position, f"the log was good up to {end}")
+            raise damage_at(self.log, scan.position, end)
 
     def _make_units_ordinary(self, limit: int) -> None:
         """Take over queues with extended units, which RocketMQ wrote."""
@@ -315,8 +316,8 @@ class _Opening:
             position = mark.positions.get(other.name) if mark else None
             needed = other.restore(log, self.queues, state, position)
             start = min(start, max(needed, log.start))
-        if start < plan.start and find_end(log, start) < plan.start:
-            raise damage_at(log, find_end(log, start), f"the log was good up to {plan.start}")
+        if start < plan.start and (sound_end := find_end(log, start, plan.start)) < plan.start:
+            raise damage_at(log, sound_end, plan.start)
         scan = LogScan(log, start, self.due_time, sound_until=end)
         everything: list[Derived] = [self.queues, *([self.index] if self.index else []), *others]
 
@@ -343,7 +344,7 @@ class _Opening:
             scan = LogScan(log, start, self.due_time)
             feed_in_batches(scan, feed)
             if scan.position != end:
-                raise damage_at(log, scan.position, f"the log was good up to {end}") from error
+                raise damage_at(log, scan.position, end) from error
         for queue in self.queues:
             queue.may_skip = False
         log.last_store_timestamp = scan.last_store_timestamp

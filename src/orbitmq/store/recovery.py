@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from orbitmq.errors import StoreDamagedError
+from orbitmq.errors import LogDamagedError, StoreDamagedError
 from orbitmq.limits.store import CHECKPOINT_GUARD_MS
 from orbitmq.protocol.records import CheckStatus, MagicCode, RecordCheck, check_record, decode_record
 from orbitmq.store.checkpoint import Checkpoint
@@ -170,17 +170,23 @@ def _first_store_timestamp(segment: Segment) -> int | None:
     return decode_record(window.data, 0, body=False).store_timestamp or None
 
 
-def find_end(log: CommitLog, start: int) -> int:
+def find_end(log: CommitLog, start: int, sound_until: int = 0) -> int:
     """The position from `start` on where the first thing stands that is no sound record. Reads, changes nothing.
 
-    Raises OSError where the files cannot be read.
+    Raises OSError where the files cannot be read; LogDamagedError where that is before `sound_until`, up to where the log was good.
     """
     position = start
     while (segment := log.sequence.find(position)) is not None:
         window = _LogWindow(segment)
         place = position - segment.base
         while place < segment.size:
-            outcome = window.check(place)
+            try:
+                outcome = window.check(place)
+            except OSError as error:
+                position = segment.base + place
+                if position < sound_until:
+                    raise damage_at(log, position, sound_until, f"it cannot be read: {error.strerror}") from error
+                raise
             if outcome.status is CheckStatus.BLANK:
                 place = segment.size
             elif outcome.status is CheckStatus.VALID and not _has_lost_page(
@@ -254,13 +260,13 @@ def judge_end(log: CommitLog, end: int, plan: RecoveryPlan) -> int:
     Raises StoreDamagedError when `end` is not the end but a damaged place.
     """
     if end < plan.sound_until:
-        raise damage_at(log, end, f"the log was good up to {plan.sound_until}")
+        raise damage_at(log, end, plan.sound_until)
     if plan.origin is not LastWriter.OURS or plan.same_boot:
         # Good records behind a bad one are the sign of damage. Only after a power failure of our own broker they mean
         # no more than that the disk kept later pages than some earlier, unsynced and unpromised one.
         following = find_record_after(log, end)
         if following is not None:
-            raise damage_at(log, end, f"good records follow at {following}")
+            raise damage_at(log, end, following, f"good records follow at {following}")
     last = end
     for segment in log.sequence.segments:
         if segment.end > end:
@@ -268,11 +274,14 @@ def judge_end(log: CommitLog, end: int, plan: RecoveryPlan) -> int:
     return last - end
 
 
-def damage_at(log: CommitLog, end: int, why: str) -> StoreDamagedError:
+def damage_at(log: CommitLog, end: int, until: int, why: str = "") -> LogDamagedError:
+    """`until`: where a record of ours begins, or our log ends, behind the damage."""
     segment = log.sequence.find(end)
     where = f"{segment.path} at {end - segment.base}" if segment else "a missing file"
-    return StoreDamagedError(
-        f"the commit log is damaged at offset {end} ({where}): {why}",
+    return LogDamagedError(
+        f"the commit log is damaged at offset {end} ({where}): {why or f'the log was good up to {until}'}",
+        end,
+        until,
         remedy="nothing was changed; restore the file from a copy or a replica, or look at it with 'orbitmq store check'",
     )
 

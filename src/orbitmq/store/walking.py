@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, MagicCode, check_record
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.reading import sound_prefix
+from orbitmq.store.reading import HEAD_BYTES, names_place, sound_prefix
 from orbitmq.store.recovery import MAGIC_POSITION, MAGICS, PAGE_BYTES
 
 WINDOW_BYTES: Final = 256 * 1024
@@ -63,10 +63,10 @@ def walk(log: CommitLog, position: int, until: int, bytes_max: int) -> Walked:
     return Walked(min(position, until))
 
 
-def next_sound(log: CommitLog, position: int, until: int) -> int:
-    """Where, behind a damaged place that begins at `position`, the next sound record of its file begins; the end of the file, or `until`,
-    where none does. It is searched for by its bytes, and could lie within a body: good for looking on from there, not for writing up to it.
-    May wait for the disk."""
+def next_record(log: CommitLog, position: int, until: int) -> int:
+    """Where, behind a damaged place that begins at `position`, the next record of its file begins, sound or not; the end of the file, or
+    `until`, where none does. It is searched for by its magic number and the place that it names, and could lie within a body: good for
+    looking on from there, not for writing up to it. May wait for the disk."""
     segment = log.sequence.find(position)
     if segment is None:
         return until
@@ -84,7 +84,7 @@ def next_sound(log: CommitLog, position: int, until: int) -> int:
         if data is None:
             return until
         for place in sorted(_places_of(data, at - MAGIC_POSITION)):
-            if place > position and _is_sound_record(log, place, end):
+            if place > position and _names_its_place(log, place):
                 return place
         at += max(size - len(MAGICS[0]) + 1, 1)
     return end
@@ -99,11 +99,12 @@ def _places_of(data: bytes, base: int) -> Iterator[int]:
             found = data.find(magic, found + 1)
 
 
-def _is_sound_record(log: CommitLog, position: int, until: int) -> bool:
+def _names_its_place(log: CommitLog, position: int) -> bool:
     try:
-        return sound_at(log, position, until) is not None
+        head = log.read_written(position, HEAD_BYTES)
     except OSError:
         return False
+    return head is not None and names_place(head, position)
 
 
 def sound_at(log: CommitLog, position: int, until: int) -> bytes | None:

@@ -107,12 +107,13 @@ def flipped(two: Two, read: WantedPiece) -> bytes:
 def another_before(two: Two, read: WantedPiece) -> bytes:
     data = bytearray(two.theirs[read.position : read.position + read.size])
     data[0] ^= 1
+    data[two.entries[21].physical_offset - read.position + 200] ^= 1
     return bytes(data)
 
 
 BAD: dict[str, tuple[Callable[[Two, WantedPiece], bytes], str]] = {
     "is damaged itself": (flipped, "no record follows"),
-    "has other bytes before the place": (another_before, "another log"),
+    "has other bytes on both sides of the place": (another_before, "another log"),
     "ends before the place does": (
         lambda two, read: two.theirs[read.position : two.entries[21].physical_offset - 1],
         "before a sound record of ours follows",
@@ -123,8 +124,8 @@ BAD: dict[str, tuple[Callable[[Two, WantedPiece], bytes], str]] = {
     ),
     "is empty": (lambda two, read: b"", "were asked for"),
     "is too long": (lambda two, read: two.theirs[read.position : read.position + read.size + 1], "were asked for"),
-    "is of another place": (lambda two, read: two.theirs[: read.size], "another log"),
-    "is nothing but zeros": (lambda two, read: bytes(read.size), "another log"),
+    "is of another place": (lambda two, read: two.theirs[: read.size], "no record follows"),
+    "is nothing but zeros": (lambda two, read: bytes(read.size), "no record follows"),
 }
 
 
@@ -137,6 +138,30 @@ def test_an_answer_is_refused_that(two: Two, how: str) -> None:
     with pytest.raises(RecordError, match=why):
         two.give(missing, lambda read: give(two, read))
     assert not missing.is_whole
+
+
+@pytest.mark.parametrize("side", [19, 21])
+def test_a_copy_that_is_damaged_beside_the_place_gives_it_all_the_same(two: Two, side: int) -> None:
+    """Both copies have lost something, and not the same."""
+    begin, end = two.entries[20].physical_offset, two.entries[21].physical_offset
+    two.damage(begin, 50)
+    theirs = bytearray(two.theirs)
+    theirs[two.entries[side].end_offset - 40] ^= 1
+    theirs[two.entries[side].physical_offset + 200] ^= 1
+    missing = two.missing(begin)
+    two.give(missing, lambda read: bytes(theirs[read.position : read.position + read.size]))
+    assert (missing.end, missing.data) == (end, two.theirs[begin:end])
+
+
+def test_a_copy_with_another_sound_record_behind_the_place_is_another_log(two: Two, tmp_path: Path) -> None:
+    other = Two(tmp_path / "other", seed=3)
+    begin, end = two.entries[20].physical_offset, two.entries[21].physical_offset
+    two.damage(begin, 50)
+    missing = two.missing(begin)
+    with pytest.raises(RecordError, match=f"other bytes from log position {end}"):
+        two.give(
+            missing, lambda read: (two.theirs[:end] + other.theirs[end:])[read.position : read.position + read.size]
+        )
 
 
 def test_a_log_that_ends_behind_the_place_gives_enough(two: Two) -> None:

@@ -28,7 +28,7 @@ from orbitmq.replication.range_answers import OwnLog, RangeRefused, check_range
 from orbitmq.server.replication.range_fetching import fetched
 from orbitmq.store.queues import restore_units
 from orbitmq.store.store import MessageStore
-from orbitmq.store.walking import next_sound, walk
+from orbitmq.store.walking import next_record, walk
 from orbitmq.store.worker import Worker
 from orbitmq.units import NS_PER_MS
 
@@ -209,7 +209,7 @@ class Mending:
         if is_new:
             why = "; ".join(refusals) or "no other copy answers"
             logger.error("the damage of the log at %d stays, other copies are asked again: %s", begin, why)
-        end = until if damage.is_full else await self._on_thread(partial(next_sound, log, begin, until))
+        end = until if damage.is_full else await self._on_thread(partial(next_record, log, begin, until))
         damage.not_mended(begin, end, problem)
         return end
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from tests.worlds.mending_pair import FILE, MendingPair
 
-from orbitmq.errors import JobRefusedError
 from orbitmq.limits.replication import MEND_PAUSE_MS, MEND_READ_BYTES, WALK_AGAIN_MS, WALKS_AGAIN_MAX
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 from orbitmq.replication import damage as damage_module
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
 from orbitmq.store.files import OsFile
-from orbitmq.store.walking import Walked, next_sound
+from orbitmq.store.walking import Walked, next_record
 
 
 @pytest.fixture
@@ -76,6 +75,14 @@ async def test_what_no_copy_has_does_not_keep_others_from_being_mended(pair: Men
     await pair.pass_time(MEND_PAUSE_MS)
     assert pair.is_as_it_was()
     assert pair.mending.damage.mended_count == 3
+
+
+async def test_a_message_right_behind_one_that_nobody_has_is_mended(pair: MendingPair) -> None:
+    pair.flip(5, 6, 7)
+    pair.flip(5, theirs=True)
+    await pair.meet(6)
+    assert list(pair.mending.damage.places) == [pair.at(5)]
+    assert pair.walked(pair.at(6)) == Walked(pair.end)
 
 
 async def test_two_copies_that_are_damaged_in_different_places_give_each_other_what_is_missing(
@@ -292,11 +299,12 @@ async def test_a_look_up_names_the_damage_that_it_meets(pair: MendingPair) -> No
     assert pair.mending.damage.next_file(0) is None
 
 
-def test_the_next_sound_record_is_found_by_its_bytes(pair: MendingPair) -> None:
+def test_the_next_record_is_found_by_its_bytes(pair: MendingPair) -> None:
     log = pair.store.log
     pair.damage(pair.at(5), bytes(pair.at(7) - pair.at(5)))
-    assert next_sound(log, pair.at(5), pair.end) == pair.at(7)
+    assert next_record(log, pair.at(5), pair.end) == pair.at(7)
     second = first_of_second_file(pair)
-    pair.flip(second - 1)
-    assert next_sound(log, pair.at(second - 1), pair.end) == FILE
+    pair.flip(second - 1, second - 2)
+    assert next_record(log, pair.at(second - 2), pair.end) == pair.at(second - 1), "sound or not"
+    assert next_record(log, pair.at(second - 1), pair.end) == FILE
     assert MEND_READ_BYTES > FILE
