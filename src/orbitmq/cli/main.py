@@ -46,7 +46,7 @@ COMMANDS: Final = {
         "orbitmq.cli.pipelines",
         "Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
     ),
-    "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, hand-over."),
+    "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, mend, hand-over."),
     "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": CommandEntry("orbitmq.cli.completion", "Print a shell's completion script."),
     "mqadmin": CommandEntry(

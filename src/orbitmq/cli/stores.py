@@ -1,8 +1,9 @@
-"""`orbitmq store`: check, dump, stat of a store directory, without a server and without changing a byte; and leaving it for RocketMQ.
+"""`orbitmq store`: check, dump, stat of a store directory, without a server and without changing a byte; mending it from another copy; and
+leaving it for RocketMQ.
 
 Rules of this file
-1. But for `hand-over` a store is opened for reading only, ours or RocketMQ's, also while a server runs on it; what a running server
-   writes meanwhile may show as a torn end.
+1. But for `hand-over` and `mend` a store is opened for reading only, ours or RocketMQ's, also while a server runs on it; what a running
+   server writes meanwhile may show as a torn end.
 2. `check` ends with 0 when the store is sound and 1 with findings; notes (a torn end, an `abort` file) are no findings.
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.store.check import CheckReport
 
 app = typer.Typer(
-    help="Store directories: check, dump, stat, hand-over.",
+    help="Store directories: check, dump, stat, mend, hand-over.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -167,6 +168,57 @@ def hand_over(
     else:
         show_record(msgspec.to_builtins(found))
     if not found.is_exact:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command(cls=OutputCommand)
+def mend(
+    directory: DirectoryArgument,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="HOST:PORT", help="Main port of a broker with a copy of this log.", show_default=False
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is damaged; change nothing.")] = False,
+    commit_log: CommitLogOption = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Fetch what is damaged in the commit log of a store that nobody serves from a broker with a copy of that log.
+
+    What comes is checked, and written only where it fits exactly. A running broker does this by itself, and a start does it for what it
+    meets. Ends with 1 when something stays damaged. With --config calls are signed, and go over TLS, as the broker's own.
+    """
+    import asyncio
+
+    import msgspec
+
+    from orbitmq.server.outbound import split_address
+    from orbitmq.server.replication.mending_by_hand import mend_by_hand
+    from orbitmq.server.settings import Overrides, Role, load_settings
+
+    try:
+        split_address(source)
+    except ValueError as error:
+        raise typer.BadParameter(f"--from: {error}") from None
+    own = load_settings(
+        roles=[Role.BROKER],
+        config=config,
+        environment={},
+        flags=settings or [],
+        overrides=Overrides(data=directory, host=None, nameserver_port=None, broker_port=None),
+    )
+    log_directory = commit_log or own.store.store_path_commit_log
+    _expect_store(directory, log_directory)
+    found = asyncio.run(mend_by_hand(own, log_directory, source, dry_run=dry_run))
+    rows = [msgspec.to_builtins(place) for place in found]
+    if chosen_output() is Output.JSON:
+        print_json(rows)
+    else:
+        columns = ("position", "size_bytes", "came_from", "why", "refusals")
+        show_rows(rows, columns=columns, empty="nothing is damaged")
+    if not all(place.came_from for place in found):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -91,6 +91,13 @@ log."""
 MEND_CALL_MS: Final = 10_000
 """Another copy may have to read its disk before it answers; one that needs longer is asked again later."""
 
+MEND_AT_START_TRIES: Final = 20
+"""A start that meets damage asks so often whether another copy answers: where all begin at the same time, the others are there within
+seconds. A start that cannot be helped is late by this times the pause."""
+
+MEND_AT_START_PAUSE_MS: Final = 500
+"""Between them."""
+
 MEND_PAUSE_MS: Final = 10_000
 """Pause before the other copies are asked again for what none of them gave."""
 

@@ -30,7 +30,7 @@ from orbitmq.limits.replication import (
 from orbitmq.units import NS_PER_MS
 
 
-class Place(NamedTuple):
+class UnmendedPlace(NamedTuple):
     """A part of the log that is damaged."""
 
     end: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     """Whether other copies were asked once, and none gave it."""
 
 
-class Stretch(NamedTuple):
+class StretchToWalk(NamedTuple):
     """Of one file, to be walked: a record begins at `begin`."""
 
     begin: int
@@ -74,7 +74,7 @@ class Damage:
         """When a file is walked again: the places that nobody gave."""
         self._unwalked: set[int] = set()
         """Files that could not be walked to their end."""
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, UnmendedPlace] = {}
         self.mended_count = 0
         self.mended_bytes = 0
 
@@ -116,11 +116,11 @@ class Damage:
         """When `next_file` has to be asked again, if nothing else happens."""
         return min(self._retry_ns.values(), default=None)
 
-    def stretches(self, base: int) -> list[Stretch]:
+    def stretches(self, base: int) -> list[StretchToWalk]:
         """What is to be walked of a file: all of it, or where it was damaged when it was walked last."""
         if self._files.get(base, True):
-            return [Stretch(base, base + self._segment_bytes)]
-        return [Stretch(begin, self.places[begin].end) for begin in self._places_in(base)]
+            return [StretchToWalk(base, base + self._segment_bytes)]
+        return [StretchToWalk(begin, self.places[begin].end) for begin in self._places_in(base)]
 
     # --- what was found ---------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Damage:
         """A walk met damage; whether that is news."""
         is_new = position not in self.places
         if is_new:
-            self.places[position] = Place(position + 1, why)
+            self.places[position] = UnmendedPlace(position + 1, why)
         return is_new
 
     @property
@@ -145,7 +145,7 @@ class Damage:
 
     def not_mended(self, position: int, end: int, why: str) -> None:
         """No other copy gave what was found. A record follows at `end`, or the file ends."""
-        self.places[position] = Place(end, why, was_asked_for=True)
+        self.places[position] = UnmendedPlace(end, why, was_asked_for=True)
 
     def sound(self, begin: int, end: int) -> None:
         """What a walk found between them: places there are gone."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
+from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
 from orbitmq.replication.settings import BrokerKind
 
@@ -30,6 +31,9 @@ class KeptState(msgspec.Struct):
     promoted: BrokerKind | None = None
     """What a slave was made by a person's command, whatever its settings say."""
 
+    copies: list[str] = []
+    """Main ports (`host:port`) of brokers that have followed this one, or that it has followed, the newest last: who may have its log when
+    it is damaged at a start."""
     seeding_until: int = 0
     """Where the log of the master ended when this slave began with nothing: before that it lacks what its master knew. 0 where it was
     there from the beginning."""
@@ -38,6 +42,13 @@ class KeptState(msgspec.Struct):
     aside_end: int = 0
     """With `aside`: where the log of the master ended when that was decided."""
 
+    def note_copy(self, address: str) -> bool:
+        """A broker there has this log; whether that is news."""
+        if not address or address in self.copies:
+            return False
+        self.copies = [*self.copies, address][-COPIES_MAX:]
+        return True
+
     def table(self) -> dict[str, Any]:
         """As JSON keeps it."""
         return {
@@ -45,6 +56,7 @@ class KeptState(msgspec.Struct):
             **({} if self.promoted is None else {"promoted": self.promoted.value}),
             **({} if not self.seeding_until else {"seedingUntil": self.seeding_until}),
             **({} if not self.aside else {"aside": self.aside, "asideEnd": self.aside_end}),
+            **({} if not self.copies else {"copies": self.copies}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -58,13 +70,14 @@ class _Table(msgspec.Struct):
     seeding_until: int = msgspec.field(default=0, name="seedingUntil")
     aside: str = ""
     aside_end: int = msgspec.field(default=0, name="asideEnd")
+    copies: list[str] = []
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
     """The table of a directory whose store was put aside: it keeps its id, so that its master knows it again, and lacks what that had.
     StoreDamagedError for a table that is not sound."""
     state = read_state(table, "")
-    return KeptState(state.directory, seeding_until=state.aside_end).table()
+    return KeptState(state.directory, copies=state.copies, seeding_until=state.aside_end).table()
 
 
 def withdrawn(table: dict[str, Any]) -> dict[str, Any]:
@@ -85,5 +98,12 @@ def read_state(table: object, new_directory: str) -> KeptState:
             remedy="restore it, or remove it: then this broker knows neither its slaves nor who wrote its log from where on",
         ) from error
     return KeptState(
-        read.directory, dict(read.slaves), marks, read.promoted, read.seeding_until, read.aside, read.aside_end
+        directory=read.directory,
+        slaves=dict(read.slaves),
+        epochs=marks,
+        promoted=read.promoted,
+        copies=read.copies,
+        seeding_until=read.seeding_until,
+        aside=read.aside,
+        aside_end=read.aside_end,
     )

@@ -90,6 +90,8 @@ class TicketOffice:
         if slaves != self._state.slaves:
             self._state.slaves = slaves
             self.is_changed = True
+        if self._state.note_copy(wanted.address):
+            self.is_changed = True
         epochs = encode_marks(self._state.epochs).decode("ascii")
         return FollowAnswer(ticket=secret.hex(), epochs=epochs, end=self._extent()[1])
 

@@ -22,7 +22,7 @@ from typing import Final
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock, TrustedClock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, LogDamagedError
 from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
@@ -191,7 +191,7 @@ class ServerProcess:
                 host, port = self.nameserver.listener.address
                 own_name_server = f"{reachable(host)}:{port}"
             if Role.BROKER in self.settings.roles:
-                self.broker = BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
+                self.broker = await self._opened_broker(own_name_server)
                 self.broker.be_watched(self.watch)
                 if self.nameserver is not None and self.nameserver.users is not None:
                     self.nameserver.users.of_broker = self.broker.broker.users
@@ -209,6 +209,20 @@ class ServerProcess:
         except BaseException:
             await self.stop()
             raise
+
+    async def _opened_broker(self, own_name_server: str | None) -> BrokerRole:
+        """Where the log is damaged, what another copy has of it comes first."""
+        mended_at = -1
+        while True:
+            try:
+                return BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
+            except LogDamagedError as error:
+                if error.position <= mended_at:
+                    raise
+                mended_at = error.position
+                from orbitmq.server.replication.mending_at_start import mend_before_start
+
+                await mend_before_start(self.surroundings, own_name_server, error)
 
     def summary(self) -> str:
         """The line that tells who listens where."""

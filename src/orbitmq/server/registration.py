@@ -207,8 +207,7 @@ class Registrar:
 
         async def ask(server: Outbound) -> Mapping[int, str]:
             answer = await server.call(request(RequestCode.GET_BROKER_CLUSTER_INFO), ROUTE_TIMEOUT_MS)
-            group = ClusterInfo.decode(_body(server, answer)).broker_addr_table.get(self.identity.name)
-            return {} if group is None else group.broker_addrs
+            return group_in(answer, self.identity.name, server.address)
 
         self._ask_in_turn("which brokers are in this group", ask, took)
 
@@ -387,8 +386,18 @@ class Registrar:
         self._plan_next_period()
 
 
+def group_in(answer: Command, name: str, address: str) -> Mapping[int, str]:
+    """Main ports of the brokers of a group by their ids, as the name server at an address says. Raises OrbitError."""
+    group = ClusterInfo.decode(_body_of(answer, address)).broker_addr_table.get(name)
+    return {} if group is None else group.broker_addrs
+
+
 def _body(server: Outbound, answer: Command) -> bytes:
     """Raises RemoteError for an answer that is none."""
+    return _body_of(answer, server.address)
+
+
+def _body_of(answer: Command, address: str) -> bytes:
     if answer.code != ResponseCode.SUCCESS:
-        raise RemoteError(answer.code, answer.remark or "", address=server.address)
+        raise RemoteError(answer.code, answer.remark or "", address=address)
     return bytes(answer.body)

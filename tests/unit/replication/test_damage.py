@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.limits.replication import MEND_PAUSE_MS, MEND_PLACES_SHOWN, MEND_SHARE, WALK_AGAIN_MS, WALKS_AGAIN_MAX
-from orbitmq.replication.damage import Damage, Place, Stretch
+from orbitmq.replication.damage import Damage, StretchToWalk, UnmendedPlace
 from orbitmq.units import NS_PER_MS
 
 FILE = 1_000
@@ -16,7 +16,7 @@ def test_a_reader_is_to_ask_again_until_the_other_copies_were_asked() -> None:
     assert damage.suspect(2_300, 0)
     assert damage.suspect(2_400, 0), "of the same file"
     assert damage.next_file(0) == 2_000
-    assert damage.stretches(2_000) == [Stretch(2_000, 3_000)]
+    assert damage.stretches(2_000) == [StretchToWalk(2_000, 3_000)]
     assert damage.found(2_300, "a bad CRC")
     assert damage.suspect(2_300, 0)
     damage.not_mended(2_300, 2_350, "a bad CRC")
@@ -26,7 +26,7 @@ def test_a_reader_is_to_ask_again_until_the_other_copies_were_asked() -> None:
     assert damage.next_file(1) is None
     assert damage.due_ns == PAUSE_NS
     assert damage.next_file(PAUSE_NS) == 2_000
-    assert damage.stretches(2_000) == [Stretch(2_300, 2_350)], "the rest is known to be sound"
+    assert damage.stretches(2_000) == [StretchToWalk(2_300, 2_350)], "the rest is known to be sound"
     assert not damage.found(2_300, "a bad CRC"), "it is no news"
     damage.mended(2_300, 50)
     assert (damage.places, damage.mended_count, damage.mended_bytes, damage.text) == ({}, 1, 50, "")
@@ -40,7 +40,7 @@ def test_a_place_behind_one_that_nobody_has_is_hoped_for() -> None:
     damage.not_mended(100, 150, "x")
     damage.walked(0, 0)
     assert damage.suspect(150, 0)
-    assert damage.stretches(0) == [Stretch(0, FILE)]
+    assert damage.stretches(0) == [StretchToWalk(0, FILE)]
 
 
 def test_a_file_that_is_sound_is_not_walked_for_every_reader_that_says_otherwise() -> None:
@@ -70,7 +70,7 @@ def test_places_where_a_walk_found_nothing_bad_are_forgotten() -> None:
         damage.found(place, "x")
         damage.not_mended(place, place + 50, "x")
     damage.sound(0, 400)
-    assert damage.places == {400: Place(450, "x", True), 1_100: Place(1_150, "x", True)}
+    assert damage.places == {400: UnmendedPlace(450, "x", True), 1_100: UnmendedPlace(1_150, "x", True)}
     damage.sound(400, FILE)
     damage.walked(0, 1)
     assert damage.due_ns is None
@@ -90,7 +90,7 @@ def test_a_file_that_could_not_be_walked_is_walked_as_a_whole_later() -> None:
     damage.not_walked(0, 0)
     assert damage.next_file(1) is None
     assert damage.next_file(PAUSE_NS) == 0
-    assert damage.stretches(0) == [Stretch(0, FILE)]
+    assert damage.stretches(0) == [StretchToWalk(0, FILE)]
 
 
 def test_an_operator_reads_of_some_places_and_how_many_there_are() -> None:

@@ -40,7 +40,7 @@ class StoreIdentity:
         """Reads the file. Raises OSError."""
         self._files = files
         self._path = root / IDENTITY_FILE
-        self._saved = _read(files, self._path)
+        self._saved = read_identity(files, self._path)
         self.text = self._saved or random_bytes(ID_BYTES).hex()
         self.version = DataVersion()
         self.changes = KeyChanges()
@@ -78,7 +78,7 @@ class StoreIdentity:
         return False
 
 
-def _read(files: Files, path: Path) -> str | None:
+def read_identity(files: Files, path: Path) -> str | None:
     """The id in a file; None where there is none."""
     try:
         text = files.read_bytes(path).decode("ascii", "replace").strip()

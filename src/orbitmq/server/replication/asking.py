@@ -86,6 +86,7 @@ class Asking:
             raise RemoteError(answer.code, answer.remark or "", address=main)
         found = _ticket(answer, main)
         is_news = adopt_epochs(state, found)
+        is_news = state.note_copy(main) or is_news
         if not wanted.end and found.end > state.seeding_until:
             state.seeding_until, is_news = found.end, True
         if is_news:
@@ -122,11 +123,8 @@ class Asking:
         return FollowAnswer.decode(bytes(answer.body))
 
     async def log_range(self, main: str, wanted: LogRangeRequest) -> bytes:
-        """Bytes of the log that another copy has, whatever they are. Raises OrbitError where it gives none."""
-        answer = await self._call(main, request(RequestCode.READ_LOG, None, wanted.encode()), MEND_CALL_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise RemoteError(answer.code, answer.remark or "", address=main)
-        return bytes(answer.body)
+        """As the function of that name."""
+        return await log_range(main, wanted, self._clock, self._calling)
 
     async def is_master(self, main: str) -> bool:
         """Whether a broker answers there that does not say it is a slave."""
@@ -149,11 +147,24 @@ class Asking:
             return True, None
 
     async def _call(self, main: str, command: Command, timeout_ms: int) -> Command:
-        outbound = Outbound(main, self._clock, calling=self._calling)
-        try:
-            return await outbound.call(command, timeout_ms)
-        finally:
-            await outbound.close()
+        return await call_once(main, command, timeout_ms, self._clock, self._calling)
+
+
+async def call_once(address: str, command: Command, timeout_ms: int, clock: Clock, calling: Calling) -> Command:
+    """Over a connection of its own. Raises as `Outbound.call`; ValueError where the address is none."""
+    outbound = Outbound(address, clock, calling=calling)
+    try:
+        return await outbound.call(command, timeout_ms)
+    finally:
+        await outbound.close()
+
+
+async def log_range(main: str, wanted: LogRangeRequest, clock: Clock, calling: Calling) -> bytes:
+    """Bytes of the log that another copy has, whatever they are. Raises OrbitError where it gives none."""
+    answer = await call_once(main, request(RequestCode.READ_LOG, None, wanted.encode()), MEND_CALL_MS, clock, calling)
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemoteError(answer.code, answer.remark or "", address=main)
+    return bytes(answer.body)
 
 
 def _ticket(answer: Command, main: str) -> FollowAnswer:

@@ -1,0 +1,43 @@
+"""A command mends the log of a store that nobody serves, from one broker that it names.
+
+Rules of this file
+1. All of the log is looked at. What one copy does not give stays as it is, and what is behind it is mended all the same.
+2. Nobody has to know the name of the group: the id of the log says which it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import StoreError
+from orbitmq.server.certificates import CallsCertificates
+from orbitmq.server.named_users import inner_credentials
+from orbitmq.server.outbound import Calling
+from orbitmq.server.replication.asking import log_range
+from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
+from orbitmq.server.settings import ServerSettings
+from orbitmq.store.files import OsFiles
+from orbitmq.store.inspection import read_sequence
+
+
+async def mend_by_hand(
+    settings: ServerSettings, log_directory: Path | None, source: str, *, dry_run: bool
+) -> list[DamagedPlace]:
+    """What was damaged. The settings say how others are called; the size of files is that of the files. Raises OrbitError; OSError."""
+    files, root = OsFiles(), settings.data
+    there = read_sequence(files, log_directory or root / "commitlog").files
+    stopped = StoppedLog(
+        files, root, log_directory, there[0].size if there else settings.store.mapped_file_size_commit_log
+    )
+    try:
+        if dry_run:
+            return [place for stretch in stopped.stretches() for place in stopped.places(*stretch)]
+        if not stopped.has_copies:
+            raise StoreError(f"{root} has no copies: it never had a slave of ours, and never was one")
+        calling = Calling(CallsCertificates(settings.tls).context, inner_credentials(settings.access))
+        copies = {source: partial(log_range, source, clock=SystemClock(), calling=calling)}
+        return [place for stretch in stopped.stretches() for place in await stopped.mend(*stretch, copies, group="")]
+    finally:
+        stopped.close()
