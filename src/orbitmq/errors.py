@@ -193,3 +193,7 @@ class SparkWorkerError(SparkJobError):
 
 class PayloadUnreadableError(OrbitError):
     """The body of a message is not what its schema says, and nobody asked for such rows as rows."""
+
+
+class SchemaUnavailableError(OrbitError):
+    """A schema registry is away, or has not what was asked for. Nothing was read or written by it."""

@@ -182,3 +182,21 @@ PAYLOAD_REASON_CHARS_MAX: Final = 300
 
 PAYLOAD_JOINED_ROWS_MIN: Final = 48
 """Fewer bodies are decoded one by one: parsing them together costs as much before the first of them."""
+
+PAYLOAD_SUBJECTS_MAX: Final = 100
+"""Subjects of one read; each is a request to the registry for each batch."""
+
+PAYLOAD_SCHEMAS_MAX: Final = 1_000
+"""Versions of one subject: each is fetched, and travels with every task."""
+
+PAYLOAD_REFERENCES_MAX: Final = 100
+"""Schemas that one schema refers to, all the way down."""
+
+PAYLOAD_REGISTRIES_MAX: Final = 16
+"""Registries, with what was seen there, that a process keeps."""
+
+PAYLOAD_REGISTRY_TIMEOUT_MS: Final = 10_000
+"""Patience with one request to a schema registry."""
+
+PAYLOAD_REGISTRY_RETRIES: Final = 3
+"""How often a request to a schema registry is tried again; its client waits a second, two, four in between."""

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitmq.spark.spark_session import session
+    from orbitmq.spark.typed.frames import decoded
 
-__all__ = ["session"]
+__all__ = ["decoded", "session"]
+_MODULES = {"decoded": "orbitmq.spark.typed.frames", "session": "orbitmq.spark.spark_session"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "session":
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from orbitmq.spark.spark_session import session
+    import importlib
 
-    globals()[name] = session
-    return session
+    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return found

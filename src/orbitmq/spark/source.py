@@ -73,6 +73,7 @@ class OrbitmqSource(DataSource):
 
     def _write(self, schema: StructType, overwrite: bool, *, streaming: bool) -> tuple[WriteOptions, dict[str, int]]:
         from orbitmq.errors import ConfigurationError
+        from orbitmq.spark.writing.payload_column import with_encoding
         from orbitmq.spark.writing.row_columns import row_columns
         from orbitmq.spark.writing_options import write_options
 
@@ -81,6 +82,8 @@ class OrbitmqSource(DataSource):
                 "messages cannot be overwritten", remedy='use .mode("append"), or .outputMode("append") for a stream'
             )
         options = write_options(self.options, streaming=streaming)
+        if options.payload is not None:
+            options, schema = with_encoding(options, schema)
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return options, row_columns(fields, options.row_key, topic_needed=options.topic is None)
 

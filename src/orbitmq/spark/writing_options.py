@@ -22,7 +22,9 @@ from orbitmq.limits.spark import (
 from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import group_name_problem, topic_name_problem
 from orbitmq.spark.connect_options import CONNECT_OPTIONS, connect_settings
-from orbitmq.spark.given_options import GivenOptions, Option
+from orbitmq.spark.given_options import KAFKA_SERVERS, GivenOptions, Option
+from orbitmq.spark.typed.encoding import EncodingRules
+from orbitmq.spark.typed.payload_options import PAYLOAD_WRITE_OPTIONS, PayloadOptions, payload_options
 
 WRITE_OPTIONS: Final = (
     Option("nameServer", "`host:port`, several separated by `;`", "required", "The name servers of the cluster."),
@@ -65,6 +67,8 @@ WRITE_OPTIONS: Final = (
         "60000",
         "How long a request is repeated while a broker is away or busy, before the task fails.",
     ),
+    KAFKA_SERVERS,
+    *PAYLOAD_WRITE_OPTIONS,
     *CONNECT_OPTIONS,
 )
 """Every option of a write, in the order of the documentation."""
@@ -90,6 +94,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     send_timeout_ms: int
     retry_timeout_ms: int
+    payload: PayloadOptions | None = None
+    encoding: EncodingRules | None = None
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -136,6 +142,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         max_message_bytes=max_bytes,
         send_timeout_ms=given.number("sendTimeoutMs", 10_000, 1, 600_000),
         retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0, 86_400_000),
+        payload=payload_options(given),
     )
 
 

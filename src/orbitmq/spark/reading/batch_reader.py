@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -26,13 +27,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
+    from orbitmq.spark.typed.decoding import PayloadRules
+
 
 class Ranges(InputPartition):
     """Ranges of offsets that one task reads."""
 
-    def __init__(self, ranges: tuple[QueueRange, ...]) -> None:
+    def __init__(self, ranges: tuple[QueueRange, ...], payload: PayloadRules | None = None) -> None:
+        """payload: how bodies of this batch are decoded, where that is known only now."""
         super().__init__(ranges)
         self.ranges = ranges
+        self.payload = payload
+
+
+def planned(fetch: Fetch, parts: Iterable[tuple[QueueRange, ...]]) -> list[InputPartition]:
+    """The tasks of a batch whose ends are fixed: what a registry lists now has the schema of every message in it."""
+    found = list(parts)
+    view = fetch.view
+    payload = view.payload if view is not None and found else None
+    renewed = None if payload is None or payload.options.registry is None else payload.renewed()
+    return [Ranges(part, renewed) for part in found]
+
+
+def rows_of(fetch: Fetch, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Spark gives a partition of its own making when there were none."""
+    if not isinstance(partition, Ranges):
+        return fetch_ranges(fetch, ())
+    if partition.payload is not None and fetch.view is not None:
+        fetch = msgspec.structs.replace(fetch, view=fetch.view._replace(payload=partition.payload))
+    return fetch_ranges(fetch, partition.ranges)
 
 
 class BatchReader(Carried, DataSourceReader):
@@ -46,14 +69,11 @@ class BatchReader(Carried, DataSourceReader):
         options = self.options
         doing = f"planning a read of {options.subscribed} (name server {';'.join(options.name_servers)})"
         found = Retrying(options.retry_timeout_ms).run(doing, self._ranges)
-        return [
-            Ranges(part)
-            for part in partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
-        ]
+        parts = partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
+        return planned(self.fetch, parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark gives a partition of its own making when there were none."""
-        return fetch_ranges(self.fetch, partition.ranges if isinstance(partition, Ranges) else ())
+        return rows_of(self.fetch, partition)
 
     def _ranges(self) -> list[QueueRange]:
         return self._narrowed(ranges_of(self.options))

@@ -28,9 +28,9 @@ from orbitmq.errors import OrbitError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_FIRST_LOOK_MS, SPARK_IDLE_WAIT_MS
 from orbitmq.spark.carrying import Carried
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.reading.batch_reader import Ranges
+from orbitmq.spark.reading.batch_reader import planned, rows_of
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
-from orbitmq.spark.reading.fetching import Fetch, fetch_ranges, loss_text, report
+from orbitmq.spark.reading.fetching import Fetch, loss_text, report
 from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
 from orbitmq.spark.reading.plan import partitions, ranges
 from orbitmq.spark.reading.retrying import RetryClock, Retrying
@@ -107,13 +107,11 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """What lies between; the same for the same offsets, so that a batch that is run again is the same batch."""
         options = self.options
         found = ranges(from_json(start), from_json(end))
-        return [
-            Ranges(part)
-            for part in partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
-        ]
+        parts = partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
+        return planned(self.fetch, parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return fetch_ranges(self.fetch, partition.ranges if isinstance(partition, Ranges) else ())
+        return rows_of(self.fetch, partition)
 
     def commit(self, end: Json) -> None:
         """Publishes what a batch has finished under the group. Spark says so when it begins the next batch but one."""

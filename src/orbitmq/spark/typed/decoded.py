@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -31,6 +32,17 @@ class PayloadDecoder(Protocol):
         """Bodies are a binary column without nulls. Never raises for what they hold."""
 
 
+def library(name: str) -> Any:
+    """A module of the extra `typed`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as problem:
+        raise ConfigurationError(
+            f"such payloads need a package that is not here: {problem}",
+            remedy='pip install "orbitmq[typed]", for the driver and the workers',
+        ) from problem
+
+
 def concatenated(parts: Sequence[Decoded]) -> Decoded:
     return (
         parts[0]
@@ -45,9 +57,11 @@ def reason_of(problem: BaseException) -> str:
     return text if len(text) <= PAYLOAD_REASON_CHARS_MAX else text[: PAYLOAD_REASON_CHARS_MAX - 1] + "…"
 
 
-def columns_of(values: list[Any], reasons: list[str | None], kind: Any) -> Decoded:
-    """Dictionaries as a column of the type `kind`, a struct. What does not fit becomes null and has a reason; both lists are changed."""
-    loose = loose_type(kind)
+def columns_of(values: list[Any], reasons: list[str | None], kind: Any, loose: Any) -> Decoded:
+    """Dictionaries as a column of the type `kind`, a struct. What does not fit becomes null and has a reason; both lists are changed.
+
+    loose: the type that the values are of, for `fitted`.
+    """
 
     def built(begin: int, end: int) -> list[Any]:
         """Halves of what cannot be built, down to the rows that are to blame."""
@@ -55,7 +69,7 @@ def columns_of(values: list[Any], reasons: list[str | None], kind: Any) -> Decod
             return [fitted(pa.array(values[begin:end], loose), kind)]
         except MISFITS as problem:
             if end - begin == 1:
-                values[begin], reasons[begin] = None, _misfit(values[begin], kind, problem)
+                values[begin], reasons[begin] = None, _misfit(values[begin], kind, loose, problem)
                 return [pa.nulls(1, kind)]
         middle = (begin + end) // 2
         return built(begin, middle) + built(middle, end)
@@ -63,11 +77,11 @@ def columns_of(values: list[Any], reasons: list[str | None], kind: Any) -> Decod
     return Decoded(pa.concat_arrays(built(0, len(values))), pa.array(reasons, pa.string()))
 
 
-def _misfit(value: Any, kind: Any, problem: BaseException) -> str:
+def _misfit(value: Any, kind: Any, loose: Any, problem: BaseException) -> str:
     """The reason, with the name of the field that does not fit."""
     for field in kind:
         try:
-            fitted(pa.array([value.get(field.name)], loose_type(field.type)), field.type)
+            fitted(pa.array([value.get(field.name)], loose.field(field.name).type), field.type)
         except MISFITS as narrower:
             return reason_of(ValueError(f"field {field.name!r}: {narrower}"))
     return reason_of(problem)

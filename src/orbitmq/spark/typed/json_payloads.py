@@ -16,6 +16,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import math
 import typing
 from decimal import Decimal
 from typing import Any, Final
@@ -30,6 +31,7 @@ from pyarrow import json as arrow_json
 from orbitmq.columns.slices import values_of
 from orbitmq.limits.spark import PAYLOAD_JOINED_ROWS_MIN
 from orbitmq.spark.typed.decoded import Decoded, columns_of, concatenated, fitted, loose_type, reason_of, types_in
+from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 
 _PARTS: Final = 8
 """A piece with a body that cannot be joined is cut into so many."""
@@ -41,9 +43,10 @@ _NOT_JSON: Final = (b"NaN", b"Inf")
 class JsonDecoder:
     """Decodes bodies that are objects with the fields of `kind`, a struct."""
 
-    def __init__(self, kind: Any, joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN) -> None:
-        """joined_rows_min: fewer bodies go row by row at once."""
+    def __init__(self, kind: Any, joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN, *, framed: bool = False) -> None:
+        """joined_rows_min: fewer bodies go row by row at once. framed: the id of a schema stands before each."""
         self._kind = kind
+        self._framed = framed
         self._loose = loose_type(kind)
         self._joined_rows_min = joined_rows_min
         found = types_in(kind)
@@ -55,6 +58,18 @@ class JsonDecoder:
         )
 
     def decode(self, bodies: Any) -> Decoded:
+        if not self._framed:
+            return self._decoded(bodies)
+        reasons = pa.array(
+            [_frame_problem(head) for head in pc.binary_slice(bodies, 0, HEAD_BYTES).to_pylist()], pa.string()
+        )
+        found = self._decoded(pc.binary_slice(bodies, HEAD_BYTES))
+        if reasons.null_count == len(reasons):
+            return found
+        fine = pc.is_null(reasons)
+        return Decoded(pc.if_else(fine, found.values, pa.scalar(None, self._kind)), pc.coalesce(reasons, found.reasons))
+
+    def _decoded(self, bodies: Any) -> Decoded:
         if not self._joins or len(bodies) < self._joined_rows_min:
             return self._row_by_row(bodies)
         together = joinable(bodies)
@@ -102,7 +117,7 @@ class JsonDecoder:
                 reason = reason_of(problem) if body.strip() else "the body is blank"
             values.append(value)
             reasons.append(reason)
-        return columns_of(values, reasons, self._kind)
+        return columns_of(values, reasons, self._kind, self._loose)
 
     def _deep(self, body: bytes) -> tuple[Any, str | None]:
         column = pa.array([body], pa.binary())
@@ -137,6 +152,14 @@ def joinable(bodies: Any) -> npt.NDArray[np.bool_]:
     return found
 
 
+def _frame_problem(head: bytes) -> str | None:
+    try:
+        schema_id_of(head)
+    except ValueError as problem:
+        return reason_of(problem)
+    return None
+
+
 def _is_utf8(body: memoryview) -> bool:
     try:
         str(body, "utf-8")
@@ -167,3 +190,24 @@ _PLAIN: Final = (
     (pa.types.is_decimal, Decimal),
     (pa.types.is_binary, bytes),
 )
+
+
+class JsonEncoder:
+    """Makes bodies of payloads: fields that are null say so, decimals are numbers, times are texts in UTC, bytes base64."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder(decimal_format="number")
+
+    def encode(self, value: Any) -> bytes:
+        body = self._encoder.encode(value)
+        if b"null" in body and _has_no_number(value):
+            raise ValueError("it has a number that JSON does not know: NaN or infinity")  # msgspec would write null
+        return body
+
+
+def _has_no_number(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_no_number(one) for one in value.values())
+    if isinstance(value, list):
+        return any(_has_no_number(one) for one in value)
+    return isinstance(value, float) and not math.isfinite(value)

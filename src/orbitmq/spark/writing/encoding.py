@@ -66,6 +66,10 @@ class CheckedRows(NamedTuple):
     leveled: np.ndarray[Any, np.dtype[np.bool_]] | None
 
 
+_KEYS: Final = ("keys", "shardingKey")
+"""Columns that may be bytes where they come from a column `key`."""
+
+
 class RowReader:
     """Reads the rows of a task out of its Arrow batches."""
 
@@ -150,6 +154,14 @@ class RowReader:
         column = batch.column(place)
         if pa.types.is_large_string(column.type):
             return column.cast(pa.string())
+        if name in _KEYS and pa.types.is_binary(column.type):
+            try:
+                return column.cast(pa.string())
+            except pa.ArrowInvalid as problem:
+                raise MessageIllegalError(
+                    f"a row of {self._place} has a key that is no text in UTF-8",
+                    remedy="encode it, for example base64(key)",
+                ) from problem
         if pa.types.is_large_binary(column.type):
             return column.cast(pa.binary())
         return column

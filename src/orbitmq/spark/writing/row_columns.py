@@ -40,9 +40,15 @@ ROW_COLUMNS: Final = (
     RowColumn("deliverTimestamp", ("timestamp",), "When the message falls due."),
     RowColumn("delaySeconds", WHOLE, "How long after it was stored it falls due."),
     RowColumn("delayLevel", WHOLE, "A delay level of 4.x. Of the three times a row has at most one."),
+    RowColumn("value", ("string", "binary"), "What Kafka's sink calls the body."),
+    RowColumn(
+        "key", ("string", "binary"), "What Kafka's sink calls the key: `keys` and `shardingKey` in one, in UTF-8."
+    ),
+    RowColumn("partition", WHOLE, "What Kafka's sink calls the queue."),
 )
 """Every column of a row, in the order of the documentation."""
 
+_KAFKA_NAMES: Final = {"value": ("body",), "key": ("keys", "shardingKey"), "partition": ("queueId",)}
 _ALIASES: Final = {"varchar": "string", "char": "string"}
 
 
@@ -67,10 +73,12 @@ def row_columns(fields: Iterable[tuple[str, str]], row_key: str | None, *, topic
                 f"column {name!r} is nothing that a message has",
                 remedy=f"leave it out, or put it into body or properties; the columns are {_names()}",
             )
-        if column.name in places:
-            raise ConfigurationError(f"column {column.name} is there twice")
         _check_type(name, kind, column.types, f"column {column.name}")
-        places[column.name] = place
+        for meant in _KAFKA_NAMES.get(column.name, (column.name,)):
+            if meant in places:
+                other = f", as {column.name}" if meant != column.name else ""
+                raise ConfigurationError(f"column {meant} is there twice{other}")
+            places[meant] = place
     if "body" not in places:
         raise ConfigurationError("there is no column body", remedy=f"a message needs one; the columns are {_names()}")
     if topic_needed and "topic" not in places:

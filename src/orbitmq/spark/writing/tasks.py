@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.spark.reading.retrying import RetryClock
+from orbitmq.spark.typed.encoding import encoded
 from orbitmq.spark.writing.scopes import Writer, batch_scope
 from orbitmq.spark.writing.sending import cluster
 from orbitmq.spark.writing.task_writer import Marks, RowMark, TaskWriter, end_epochs
@@ -36,6 +37,8 @@ def run_task(
     """Write the rows of one attempt of one task; every one is stored on return."""
     client = cluster(options.name_servers, options.connect)
     ends = writer is not None and writer.ends
+    if options.encoding is not None:
+        batches = encoded(batches, options.encoding, part)
     sending = client.sending(options, f"partition {part}", may_be_over=ends)
     if options.task_rows_per_second is not None:
         batches = paced(batches, options.task_rows_per_second, RetryClock())

@@ -21,7 +21,7 @@ from row_model import Unfit, json_payload  # noqa: E402
 
 from orbitmq.errors import ConfigurationError  # noqa: E402
 from orbitmq.spark.typed import json_payloads  # noqa: E402
-from orbitmq.spark.typed.decoded import check_type  # noqa: E402
+from orbitmq.spark.typed.decoded import check_type, library  # noqa: E402
 from orbitmq.spark.typed.json_payloads import JsonDecoder  # noqa: E402
 
 ORDER = pa.struct(
@@ -191,6 +191,11 @@ def nested(depth: int) -> Any:
 def test_schemas_that_no_payload_has(kind: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         check_type(kind)
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r'No module named .*pip install "orbitmq\[typed\]"'):
+        library("a_package_that_nobody_has")
 
 
 # --- planted bugs: the comparison with the model finds them ---------------------------------------------------------

@@ -23,8 +23,11 @@ def test_every_option_in_any_letter_case():
         "NAMESERVER": "a:1;b:2", "Topic": "t", "producerGroup": "g", "DEDUP": "ON", "rowKey": "id", "idempotencyKey": "night 1",
         "idempotencyStep": "12", "taskRowsPerSecond": "2.5",
         "batchBytes": "1000", "compression": "zstd", "maxMessageBytes": "2000", "sendTimeoutMs": "5", "retryTimeoutMs": "0",
-        **CONNECTING,
+        "payload": "avro", "payloadSchema": "{}", "payloadRegistry": "http://host", "payloadSubject": "s", "payloadRegistryUser": "me",
+        "payloadRegistrySecretFile": "/x", **CONNECTING,
     }  # fmt: skip
+    others = {"kafka.bootstrap.servers": "a:1", "payloadMessage": "shop.Order"}
+    values |= dict.fromkeys(others, "")
     assert {name.lower() for name in values} == {option.name.lower() for option in WRITE_OPTIONS}
     options = write_options(values, streaming=False)
     assert options.name_servers == ("a:1", "b:2")

@@ -1,0 +1,51 @@
+"""The column `payload` of a data frame that is written: what it says, and the body that stands in its place.
+
+Rules of this file
+1. Runs on the driver, before anything is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.typed.encoding import encoding_rules
+from orbitmq.spark.writing_options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def with_encoding(options: WriteOptions, schema: StructType) -> tuple[WriteOptions, StructType]:
+    """The options with what it takes to encode, and the schema of the rows as they are then. `ConfigurationError`."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    assert options.payload is not None
+    places = [place for place, field in enumerate(schema.fields) if field.name.lower() == "payload"]
+    if len(places) != 1:
+        raise ConfigurationError(
+            "there is no column payload",
+            remedy="make one: struct(id, amount) AS payload; or leave the option payload out",
+        )
+    [place] = places
+    kind = _nullable(to_arrow_type(schema.fields[place].dataType, timezone="UTC"))
+    fields = list(schema.fields)
+    fields[place] = StructField("body", BinaryType())
+    rules = encoding_rules(options.payload, kind, place)
+    return msgspec.structs.replace(options, encoding=rules), StructType(fields)
+
+
+def _nullable(kind: Any) -> Any:
+    """The type without what is said of nulls: expressions in SQL say so without anybody's wish."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind
