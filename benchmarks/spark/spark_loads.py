@@ -226,9 +226,9 @@ class OrbitmqLoad(Load):
 
         target = self.place.folder / "archive"
         shutil.rmtree(target, ignore_errors=True)
-        columns = [name for name in field_names(EIGHT) if name != "topic"]
-        archive(self.spark, to=str(target), store=[self.place.store], topic=[self.place.topic], columns=columns)
-        return {"rows": parquet_rows(target)}
+        columns = field_names(EIGHT)
+        done = archive(self.spark, to=str(target), store=[self.place.store], topic=[self.place.topic], columns=columns)
+        return {"rows": done.rows_written}
 
     def wheel(self, count: int) -> Figures:
         """Timers that are due within a day, from an hour on, into the broker."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+import orbitmq.spark
 from examples.order_timeout_spark.books import Happened
 from examples.order_timeout_spark.deciding import DECISIONS
 from examples.order_timeout_spark.scheduling import CLOSING, PAYMENTS, TIMEOUTS
@@ -55,7 +56,7 @@ class Archive:
     """What the archive pipeline wrote, as frames of this story."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        stored = spark.read.parquet(directory).where(f.coalesce("tags", f.lit("")) != CLOSING)
+        stored = orbitmq.spark.archive(directory, spark=spark).where(f.coalesce("tags", f.lit("")) != CLOSING)
         self.timed: Final = stored.where(f.col("topic").isin(TIMEOUTS, PAYMENTS)).select(
             "topic",
             f.col("keys").alias("order"),

@@ -1,4 +1,4 @@
-"""A topic becomes Parquet, and DuckDB and pandas ask it questions; each `# %%` is a cell.
+"""A topic becomes a Delta table, and DuckDB and pandas ask it questions; each `# %%` is a cell.
 
     orbitmq serve --data /tmp/orbitmq &
     python examples/spark/archive_and_query.py [name-server]
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import duckdb
-import pandas as pd
+from deltalake import DeltaTable
 
 import orbitmq.spark
 from orbitmq.spark import pipelines
@@ -38,7 +38,7 @@ def take_orders(first: int, count: int) -> None:
 
 take_orders(0, 1_000)
 
-# %% Everything that is there goes to files, each message once.
+# %% Everything that is there goes to a Delta table, each message once.
 first = pipelines.archive(spark, to=str(folder), name_server=NAME_SERVER, topic=[TOPIC])
 print(f"{first.rows_written} messages in {first.details['files']} files")
 
@@ -47,18 +47,18 @@ take_orders(1_000, 200)
 second = pipelines.archive(spark, to=str(folder), name_server=NAME_SERVER, topic=[TOPIC])
 print(f"{second.rows_written} more")
 
-# %% DuckDB: directories are columns, and the body is JSON.
+# %% DuckDB over the table; the body is JSON. With its extension `delta` it is `from delta_scan('...')`.
+archived = DeltaTable(folder).to_pyarrow_dataset()
 sales = duckdb.sql(
-    f"""
+    """
     select topic, tags, count(*) as orders, sum((decode(body)::json->>'amount')::int) as amount
-    from read_parquet('{folder}/*/*/*.parquet', hive_partitioning = true)
-    group by all order by tags
+    from archived group by all order by tags
     """
 )
 print(sales)
 
 # %% pandas, with the columns that are needed.
-table = pd.read_parquet(folder, columns=["keys", "queueId", "queueOffset", "storeTimestamp"])
+table = DeltaTable(folder).to_pandas(columns=["keys", "queueId", "queueOffset", "storeTimestamp"])
 print(
     len(table), "orders,", table["keys"].nunique(), "different; the first was stored at", table["storeTimestamp"].min()
 )

@@ -14,6 +14,7 @@ from rig.drivers import Event, store_reader
 from rig.ledger import SMALL_FILES, TOPICS, Ledger, read
 from rig.toolchain import BROKER_VERSION, java_build
 
+import orbitmq.spark
 from orbitmq.errors import SparkUnavailableError
 from orbitmq.spark import session
 from orbitmq.spark.pipelines import archive
@@ -69,7 +70,7 @@ def assert_same(spark: SparkSession, place: Path, events: list[Event]) -> None:
 
 
 def rows(spark: SparkSession, place: Path) -> list[dict[str, Any]]:
-    frame = spark.read.parquet(str(place)).selectExpr(
+    frame = orbitmq.spark.archive(str(place), spark=spark).selectExpr(
         "* except (day)", "cast(day AS string) AS day", "unix_millis(bornTimestamp) AS born_ms",
         "unix_millis(storeTimestamp) AS stored_ms",
     )  # fmt: skip

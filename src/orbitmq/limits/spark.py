@@ -114,6 +114,18 @@ ARCHIVE_BUFFERED_BYTES: Final = 128 * 1024 * 1024
 ARCHIVE_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Rows written to a file together: what a reader that wants a part of a file has to read at least."""
 
+ARCHIVE_SORTED_BYTES: Final = 64 * 1024 * 1024
+"""Rows of several topics that are sorted together; meanwhile they are in memory twice."""
+
+ARCHIVE_COMMIT_TRIES: Final = 20
+"""Versions that a batch is put as, one after the other, while others commit in between; each try costs milliseconds."""
+
+ARCHIVE_CHECKPOINT_VERSIONS: Final = 20
+"""Versions between two checkpoints of an archive's log: as many small files are read when it is opened."""
+
+ARCHIVE_BATCH_MS_MAX: Final = 24 * 3_600_000
+"""How long the files of a batch may wait for their commit. `vacuum` leaves what is younger than that in any case."""
+
 ARCHIVE_OPEN_FILES_MAX: Final = 200
 """Files that a task of an archive has open; then the oldest one is finished. A process has 1,024 file descriptors at times."""
 

@@ -2,6 +2,7 @@
 
     spark = orbitmq.spark.session()
     orders = spark.read.format("orbitmq").option("nameServer", "localhost:9876").option("topic", "orders").load()
+    archived = orbitmq.spark.archive("/data/archive")
 
 The formats need no registration: Spark finds them by the packages `pyspark_orbitmq` and `pyspark_orbitmq_log`.
 
@@ -13,20 +14,25 @@ Rules of this package
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitmq.spark.archives import archive
     from orbitmq.spark.spark_session import session
     from orbitmq.spark.typed.frames import decoded
 
-__all__ = ["decoded", "session"]
-_MODULES = {"decoded": "orbitmq.spark.typed.frames", "session": "orbitmq.spark.spark_session"}
+__all__ = ["archive", "decoded", "session"]
+
+_MODULES = {
+    "archive": "orbitmq.spark.archives",
+    "decoded": "orbitmq.spark.typed.frames",
+    "session": "orbitmq.spark.spark_session",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
     found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
     return found

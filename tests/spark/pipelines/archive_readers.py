@@ -6,13 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
+from deltalake import DeltaTable
 
 
 def rows(archive: Path, columns: str) -> list[tuple[object, ...]]:
-    """By DuckDB, in any order, with the careless pattern that looks into every directory."""
-    pattern = f"{archive}/**/*.parquet"
-    query = f"select {columns} from read_parquet(?, hive_partitioning = true, hive_types = {{'topic': varchar, 'day': varchar}})"
-    return duckdb.execute(query, [pattern]).fetchall()
+    """By DuckDB over the table, in any order."""
+    archived = DeltaTable(archive).to_pyarrow_dataset()  # noqa: F841 - DuckDB finds it by its name
+    return duckdb.sql(f"select {columns} from archived").fetchall()
 
 
 def places(archive: Path) -> Counter[tuple[object, ...]]:
@@ -24,11 +24,11 @@ def places(archive: Path) -> Counter[tuple[object, ...]]:
 
 
 def files(archive: Path) -> list[str]:
-    return sorted(str(path.relative_to(archive)) for path in archive.rglob("*.parquet"))
+    """Those of the table."""
+    return sorted(str(Path(uri).relative_to(archive)) for uri in DeltaTable(archive).file_uris())
 
 
 def leftovers(archive: Path) -> list[str]:
-    """Files that are neither committed nor the archive's own."""
-    own = {"_archive/state.json", "_archive/lock"}
-    found = (str(path.relative_to(archive)) for path in archive.rglob("*") if path.is_file())
-    return [name for name in found if name not in own and not name.endswith((".parquet", ".jsonl"))]
+    """Files of attempts that were not committed."""
+    found = {str(path.relative_to(archive)) for path in archive.rglob("*.parquet") if "_delta_log" not in path.parts}
+    return sorted(found - set(files(archive)))

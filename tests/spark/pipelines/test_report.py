@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from stored_messages import stored
 
 from orbitmq.clock import SystemClock
@@ -137,9 +138,7 @@ def test_an_archive_without_a_column_is_refused_and_not_reported_as_messages_wit
     spark: SparkSession, tmp_path: Path
 ) -> None:
     place = str(tmp_path / "archive")
-    spark.sql("SELECT 'orders' AS topic, '2026-05-01' AS day, 'x' AS body").write.partitionBy("topic", "day").parquet(
-        place
-    )
+    write_deltalake(place, spark.sql("SELECT 'orders' AS topic, 'x' AS body").toArrow())
     with pytest.raises(ConfigurationError, match="has no column storeTimestamp, bornTimestamp, deliverTimestamp"):
         report(spark, to=str(tmp_path / "out"), archive=place)
 

@@ -3,6 +3,7 @@
 Rules of this file
 1. A batch is planned, written by tasks, and committed as a whole; between two of them a stop request counts.
 2. What the summary counts was committed.
+3. A batch begins where the numbers stood that were planned from, also when the table was opened again since.
 """
 
 from __future__ import annotations
@@ -14,40 +15,45 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.spark.pipelines.archiving.settings import ArchivedProperties, ArchiveSettings
 from orbitmq.spark.pipelines.run import ALONE, Run, Stage, Summary
 from orbitmq.spark.pipelines.settings import pipeline
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from orbitmq.spark.pipelines.archiving.directory import ArchiveDirectory
+    from orbitmq.spark.pipelines.archiving.committing import LandedFile, Snapshot
     from orbitmq.spark.pipelines.archiving.landing import FileForm
-    from orbitmq.spark.pipelines.archiving.plan import ArchiveSource, TaskPiece
+    from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, ArchiveSource, TaskPiece
+    from orbitmq.spark.pipelines.archiving.table import ArchiveTable
     from orbitmq.spark.pipelines.archiving.tasks import TaskDone
-    from orbitmq.spark.reading.offsets import Offsets
 
 _CLOCK: Final = SystemClock()
 _TOPIC: Final = "topic"
-"""Stands in the names of directories, so it is no column of the files."""
+"""By it the rows of a file are sorted, so every archive has it."""
 
 
 @pipeline(ArchiveSettings)
 def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE) -> Summary:
-    """Topics, or the logs of brokers, into Parquet files by topic and day: every message once.
+    """Topics, or the logs of brokers, into one Delta table: every message once.
 
-    Takes what is new since the last run into the same directory. Whatever is killed, the next run goes on behind the last batch
-    that was committed, and readers (Spark, DuckDB, pandas, Trino) never see a file of another one. Messages that cannot be read are
+    Takes what is new since the last run into the same table. Whatever is killed, the next run goes on behind the last batch that was
+    committed, and whoever reads the table (Spark, DuckDB, pandas, Trino) never sees a file of another one. Messages that cannot be read are
     listed in `_quarantine` below the directory, and counted.
     """
-    from orbitmq.spark.pipelines.archiving.directory import opened
+    from orbitmq.columns.schema import PropertiesAs, arrow_schema
     from orbitmq.spark.pipelines.archiving.landing import FileForm
+    from orbitmq.spark.pipelines.archiving.reached import reached_of
+    from orbitmq.spark.pipelines.archiving.table import ArchiveForm, begun, column_names, numbers_of
 
     begun_ns = _CLOCK.monotonic_ns()
-    names = _columns(settings.columns, with_properties=settings.properties is not ArchivedProperties.NONE)
+    with_properties = settings.properties is not ArchivedProperties.NONE
+    names = _columns(settings.columns, column_names(settings.to), with_properties=with_properties)
     source: ArchiveSource
-    fixed = {"columns": ",".join(names), "properties": settings.properties.value}
+    fixed = {"properties": settings.properties.value}
     if settings.store:
         from orbitmq.spark.pipelines.archiving.logs import Logs
 
@@ -58,14 +64,20 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
 
         source = Topics(settings, names)
     form = FileForm(columns=names, compression=settings.compression.value, rows_per_file=settings.rows_per_file)
-    counts = _Counts()
-    with opened(settings.to, source.source, fixed, owner=uuid.uuid4().hex) as directory:
-        archiving = _Archiving(spark, settings.to, directory, source, form, counts, settings.tasks_per_batch, run)
-        while True:
-            archiving.take_new(following=settings.follow)
-            if not settings.follow or run.stop.requested or run.stop.wait(settings.every_ms):
-                break
-    return counts.summary(
+    columns = arrow_schema(names, PropertiesAs(settings.properties.value))
+    whole = ArchiveForm(source=source.source, fixed=fixed)
+    planned = numbers_of(settings.to, whole)
+    plan = source.plan(reached_of(planned))  # a mistake is found before there is a table
+    table, snapshot = begun(settings.to, whole, columns)
+    archiving = _Archiving(spark, settings, table, form, columns, run)
+    while True:
+        archiving.take(plan, dict(planned), snapshot)
+        if not settings.follow or run.stop.requested or run.stop.wait(settings.every_ms):
+            break
+        snapshot = table.open()
+        planned = snapshot.applications
+        plan = source.plan(reached_of(planned))
+    return archiving.counts.summary(
         seconds=(_CLOCK.monotonic_ns() - begun_ns) / 1e9,
         stopped=run.stop.requested and (settings.follow or archiving.left > 0),
         archive=settings.to,
@@ -112,78 +124,101 @@ class _Archiving:
     def __init__(
         self,
         spark: SparkSession,
-        to: str,
-        directory: ArchiveDirectory,
-        source: ArchiveSource,
+        settings: ArchiveSettings,
+        table: ArchiveTable,
         form: FileForm,
-        counts: _Counts,
-        tasks_per_batch: int,
+        columns: pa.Schema,
         run: Run,
     ) -> None:
+        from orbitmq.spark.pipelines.archiving.table import kinds_of
+
         self._spark = spark
-        self._to = to
-        self._directory = directory
-        self._source = source
+        self._to = settings.to
+        self._table = table
         self._form = form
-        self._counts = counts
-        self._tasks_per_batch = tasks_per_batch
+        self._columns = kinds_of(columns)
+        self._tasks_per_batch = settings.tasks_per_batch
+        self._follows = settings.follow
         self._run = run
+        self.counts = _Counts()
         self.left = 0
         """Pieces of work that were planned and are not done."""
 
-    def take_new(self, *, following: bool) -> None:
-        """Everything that is there now, unless a stop is requested before."""
-        plan = self._source.plan(self._directory.state)
-        if plan.behind:  # noted at once: a queue that is empty has no piece of work, and would be counted again
-            self._directory.commit((), dict(plan.behind), {})
-            self._counts.missing += plan.missing
+    def take(self, plan: ArchivePlan, numbers: dict[str, int], snapshot: Snapshot) -> None:
+        """Everything that is planned, unless a stop is requested before. numbers: those that were planned from."""
+        new = {name: number for name, number in plan.begins.items() if numbers.get(name) != number}
+        if new:  # noted at once: a queue that is empty has no piece of work, and would be counted again
+            snapshot = self._commit(snapshot, numbers, (), new)
+        self.counts.missing += plan.missing
         self.left = len(plan.pieces)
-        if not plan.pieces and following:
+        if not plan.pieces and self._follows:
             return
         with self._run.progress.stage("archive", plan.rows) as stage:
             for at in range(0, len(plan.pieces), self._tasks_per_batch):
                 if self._run.stop.requested:
                     return
                 pieces = plan.pieces[at : at + self._tasks_per_batch]
-                self._commit(pieces, self._do(pieces), plan.since, stage)
+                snapshot = self._batch(snapshot, numbers, pieces, stage)
                 self.left -= len(pieces)
+
+    def _batch(
+        self, snapshot: Snapshot, numbers: dict[str, int], pieces: Sequence[TaskPiece], stage: Stage
+    ) -> Snapshot:
+        begun_ns = _CLOCK.monotonic_ns()
+        done = self._do(pieces)
+        if (_CLOCK.monotonic_ns() - begun_ns) / 1e6 > ARCHIVE_BATCH_MS_MAX:
+            raise StoreError(
+                f"the batch took more than {ARCHIVE_BATCH_MS_MAX // 3_600_000} hours, and `vacuum` may have taken its files",
+                remedy="give it fewer tasks-per-batch, and run it again",
+            )
+        files = [file for one in done for file in one.files]
+        ends = {name: number for piece in pieces for name, number in piece.ends.items()}
+        snapshot = self._commit(snapshot, numbers, files, ends)
+        self.counts.add(done)
+        stage.advance(
+            sum(one.rows + one.quarantined + one.missing for one in done),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+        return snapshot
 
     def _do(self, pieces: Sequence[TaskPiece]) -> list[TaskDone]:
         from orbitmq.spark.pipelines.archiving.tasks import RESULT, ArchiveTasks, TaskDone
         from orbitmq.spark.pipelines.failed_jobs import job_errors
 
-        tasks = ArchiveTasks(self._to, self._directory.staged, self._form, tuple(piece.work for piece in pieces))
+        tasks = ArchiveTasks(self._to, self._form, tuple(piece.work for piece in pieces))
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         with job_errors(f"a batch of the archive {self._to}"):
             rows = numbers.mapInArrow(tasks, f"{RESULT} string").collect()
         return [msgspec.json.decode(row[RESULT], type=TaskDone) for row in rows]
 
     def _commit(
-        self, pieces: Sequence[TaskPiece], done: Sequence[TaskDone], since: Mapping[str, int], stage: Stage
-    ) -> None:
-        queues: Offsets = {}
-        positions: dict[str, int] = {}
-        for piece in pieces:
-            queues.update(piece.queues)
-            positions.update(piece.positions)
-        files = [file for one in done for file in one.files]
-        self._directory.commit(files, queues, positions, since)
-        self._counts.add(done)
-        stage.advance(
-            sum(one.rows + one.quarantined + one.missing for one in done),
-            size_bytes=sum(file.size_bytes for file in files),
+        self, snapshot: Snapshot, numbers: dict[str, int], files: Sequence[LandedFile], ends: Mapping[str, int]
+    ) -> Snapshot:
+        """The snapshot of the next batch. numbers: where the archive stands for this run; moved on."""
+        from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
+        from orbitmq.spark.pipelines.archiving.reached import quarantine_application
+
+        quarantined = {quarantine_application(file.path): file.rows for file in files if file.stats is None}
+        ends = {**ends, **quarantined}
+        batch = ArchiveBatch(
+            token=uuid.uuid4().hex,
+            files=files,
+            begins={name: numbers.get(name) for name in ends},
+            ends=ends,
+            columns=self._columns if files else {},
         )
+        commit(self._table, snapshot, batch)
+        numbers.update(ends)
+        return self._table.open()
 
 
-def _columns(given: Sequence[str], *, with_properties: bool) -> tuple[str, ...]:
-    """The columns of the files, in the order that columns have everywhere."""
+def _columns(given: Sequence[str], there: Sequence[str], *, with_properties: bool) -> tuple[str, ...]:
+    """The columns of the files, in the order that columns have everywhere: those that are named, else those that are there, else all."""
     from orbitmq.columns.schema import COLUMNS
 
-    known = [name for name in COLUMNS if name != _TOPIC and (with_properties or name != "properties")]
+    known = [name for name in COLUMNS if with_properties or name != "properties"]
     for name in given:
-        if name not in known and name != _TOPIC:
+        if name not in known:
             raise ConfigurationError(f"there is no column {name!r}", remedy=f"the columns are {', '.join(known)}")
-    found = tuple(name for name in known if not given or name in given)
-    if not found:
-        raise ConfigurationError("no column is left to archive", remedy="name another one beside the topic")
-    return found
+    wanted = given or there or known
+    return tuple(name for name in known if name in wanted or name == _TOPIC)

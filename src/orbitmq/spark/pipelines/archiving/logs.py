@@ -22,8 +22,9 @@ from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.log_files.selection import RecordSelection
 from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
+from orbitmq.spark.pipelines.archiving.reached import Reached, log_application, since_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
+from orbitmq.spark.pipelines.archiving.table import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import LogWork
 
 log = logging.getLogger("orbitmq.spark")
@@ -52,26 +53,29 @@ class Logs:
         self._topics = frozenset(settings.topic)
         self._pattern = pattern
         self._since_ms = settings.since_ms
-        self._names = tuple(dict.fromkeys((*columns, "topic", "storeTimestamp", "commitLogOffset")))
+        self._names = tuple(dict.fromkeys((*columns, "storeTimestamp")))
         self._properties = PropertiesAs(settings.properties.value)
         self._verify_checksums = settings.verify_checksums
         self._fail_on_data_loss = settings.fail_on_data_loss
 
-    def plan(self, state: ArchiveState) -> ArchivePlan:
+    def plan(self, reached: Reached) -> ArchivePlan:
         """What is there now and not in the archive."""
         pieces = []
         since: dict[str, int] = {}
         for name, path in self._stores.items():
             directory = look_at(path)
-            begun = state.positions.get(name)
-            since_ms = state.since.get(name, self._since_ms if begun is None else None)
+            begun = reached.positions.get(name)
+            since_ms = reached.since.get(name, self._since_ms if begun is None else None)
             if since_ms is not None:
-                since[name] = since_ms
+                since[since_application(name)] = since_ms
             rules = self._rules(name, path, since_ms)
             at = self._begin(path, directory, begun)
             ranges = cut(directory, at, None, ARCHIVE_RANGE_BYTES)
-            pieces += [TaskPiece(LogWork(rules=rules, part=part, name=name), {}, {name: part.end}) for part in ranges]
-        return ArchivePlan(pieces, rows=None, since=since)
+            pieces += [
+                TaskPiece(LogWork(rules=rules, part=part, name=name), {log_application(name): part.end})
+                for part in ranges
+            ]
+        return ArchivePlan(pieces, rows=None, begins=since if pieces else {})
 
     def _begin(self, path: str, directory: LogDirectory, at: int | None) -> int | None:
         if at is None:

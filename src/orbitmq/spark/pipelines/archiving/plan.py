@@ -1,7 +1,7 @@
 """What a run of an archive has to do: pieces of work, and where the archive stands when each is done.
 
 Rules of this file
-1. Pieces are in order: after any number of them from the beginning, the places they name are where the archive stands.
+1. Pieces are in order: after any number of them from the beginning, the numbers they name are where the archive stands.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
+from orbitmq.spark.pipelines.archiving.reached import Reached
+from orbitmq.spark.pipelines.archiving.table import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import Work
 
 
 class TaskPiece(NamedTuple):
-    """The work of one task, and the places behind it."""
+    """The work of one task. ends: numbers behind it, by application (`reached.py`)."""
 
     work: Work
-    queues: Mapping[MessageQueue, int]
-    positions: Mapping[str, int]
+    ends: Mapping[str, int]
 
 
 class ArchivePlan(NamedTuple):
@@ -28,10 +27,8 @@ class ArchivePlan(NamedTuple):
     """In all pieces; None where only reading tells."""
     missing: int = 0
     """Messages that were to be archived and are gone, where that is allowed."""
-    since: Mapping[str, int] = {}
-    """Times by the name of a log: what was stored before is left out, now and by the runs that go on."""
-    behind: Mapping[MessageQueue, int] = {}
-    """Where the archive stands in queues that lost messages, once these are counted."""
+    begins: Mapping[str, int] = {}
+    """Numbers that are stored before the first piece: times of logs (`since`), and queues that lost messages, once these are counted."""
 
 
 class ArchiveSource(Protocol):
@@ -40,4 +37,4 @@ class ArchiveSource(Protocol):
     @property
     def source(self) -> SourceKind: ...
 
-    def plan(self, state: ArchiveState) -> ArchivePlan: ...
+    def plan(self, reached: Reached) -> ArchivePlan: ...

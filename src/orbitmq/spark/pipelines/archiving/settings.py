@@ -60,7 +60,7 @@ class ArchiveSettings(ClusterSettings):
     ] = None
     columns: Annotated[
         Sequence[str],
-        Setting("Columns of the files; all when none is named. The topic is in the directory.", metavar="NAME"),
+        Setting("Columns of a new archive, all when none is named; later runs add those they name.", metavar="NAME"),
     ] = ()
     properties: Annotated[ArchivedProperties, Setting("Form of the column `properties`.")] = ArchivedProperties.MAP
     compression: Annotated[ArchiveCompression, Setting("Compression of the files.")] = ArchiveCompression.ZSTD

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Decoding and writing happen in the task itself; what goes back to the driver is a line of JSON.
-2. A task that is run again does the same; its files have names of their own until the driver takes those of one attempt.
+2. Every attempt has names of its own. Files count when the driver commits those of one attempt; the others are for `vacuum`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import msgspec
 
 from orbitmq.spark.carrying import Carried
 from orbitmq.spark.log_files.ranges import LogRange
 from orbitmq.spark.log_files.reading import RowRules
+from orbitmq.spark.pipelines.archiving.committing import LandedFile
 from orbitmq.spark.pipelines.archiving.landing import FileForm
-from orbitmq.spark.pipelines.archiving.state import LandedFile
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.plan import QueueRange
 
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 
 RESULT: Final = "done"
 """The only column of what comes back."""
+
+QUARANTINE: Final = "_quarantine"
+"""Below the archive: a JSON file for each task that found something it could not read."""
 
 
 class QueueWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +67,8 @@ class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
 class ArchiveTasks(Carried):
     """The function that Spark runs: row `i` of its input stands for piece `i` of the work."""
 
-    def __init__(self, root: str, staged: str, form: FileForm, works: tuple[Work, ...]) -> None:
+    def __init__(self, root: str, form: FileForm, works: tuple[Work, ...]) -> None:
         self._root = root
-        self._staged = staged
         self._form = form
         self._works = works
 
@@ -76,49 +77,30 @@ class ArchiveTasks(Carried):
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                done = archive_work(self._root, self._staged, self._form, self._works[number])
+                done = archive_work(self._root, self._form, self._works[number])
                 yield pa.record_batch({RESULT: [msgspec.json.encode(done).decode()]})
 
 
-def archive_work(root: str, staged: str, form: FileForm, work: Work) -> TaskDone:
-    """The rows of one piece of work, in files that wait for their names."""
-    from orbitmq.spark.log_files.places import place_at
-    from orbitmq.spark.pipelines.archiving.directory import QUARANTINE
+def archive_work(root: str, form: FileForm, work: Work) -> TaskDone:
+    """The rows of one piece of work, in files that nobody knows yet."""
     from orbitmq.spark.pipelines.archiving.landing import Landing
+    from orbitmq.spark.pipelines.archiving.storage import table_place
     from orbitmq.spark.pipelines.quarantine import Quarantine
 
     token = uuid.uuid4().hex
-    place = place_at(root)
-    landing = Landing(place, staged, token, form)
-    path = f"{staged}/{token}-damage"
-    rows = 0
+    place = table_place(root)
+    landing = Landing(place, token, form)
+    path = f"{QUARANTINE}/{token}.jsonl"
     with Quarantine(place.under(path)) as quarantine:
         add = _add_queues if isinstance(work, QueueWork) else _add_log
         rows = add(work, landing, quarantine)  # type: ignore[arg-type]
     files = landing.close()
     if quarantine.count:
-        final = f"{QUARANTINE}/{_work_name(work)}.jsonl"
-        files.append(LandedFile(staged=path, path=final, rows=quarantine.count, size_bytes=quarantine.size_bytes))
+        files.append(LandedFile(path=path, rows=quarantine.count, size_bytes=quarantine.size_bytes))
     wanted = sum(part.count for part in work.ranges) if isinstance(work, QueueWork) else rows + quarantine.count
     return TaskDone(
         files=files, rows=rows, quarantined=quarantine.count, missing=max(0, wanted - rows - quarantine.count)
     )
-
-
-def _work_name(work: Work) -> str:
-    """The same for the same work."""
-    if isinstance(work, LogWork):
-        return f"{_log_prefix(work.name)}-{work.part.first:020d}"
-    first = work.ranges[0]
-    return f"{quote(first.queue.topic, safe='')}-{_queue_prefix(first.queue)}-{first.begin:020d}"
-
-
-def _queue_prefix(queue: MessageQueue) -> str:
-    return f"queue-{quote(queue.broker_name, safe='')}-{queue.queue_id}"
-
-
-def _log_prefix(name: str) -> str:
-    return f"log-{quote(name, safe='')}" if name else "log"
 
 
 def _add_queues(work: QueueWork, landing: Landing, quarantine: Quarantine) -> int:
@@ -136,16 +118,12 @@ def _add_queues(work: QueueWork, landing: Landing, quarantine: Quarantine) -> in
     rows = 0
     for part in work.ranges:
         for batch in fetch_ranges(work.fetch, (part,), tell=tell):
-            offsets = batch.column(batch.schema.get_field_index("queueOffset")).to_numpy()
-            landing.add(part.queue.topic, _queue_prefix(part.queue), batch, offsets)
+            landing.add(batch)
             rows += batch.num_rows
     return rows
 
 
 def _add_log(work: LogWork, landing: Landing, quarantine: Quarantine) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from orbitmq.spark.log_files.reading import range_batches
 
     def tell(position: int, size: int, why: str, content: bytes) -> None:
@@ -157,17 +135,8 @@ def _add_log(work: LogWork, landing: Landing, quarantine: Quarantine) -> int:
         }
         quarantine.add(where, why, content)
 
-    prefix = _log_prefix(work.name)
     rows = 0
     for batch in range_batches(work.part, work.rules, tell):
+        landing.add(batch)
         rows += batch.num_rows
-        positions = batch.column(batch.schema.get_field_index("commitLogOffset")).to_numpy()
-        topics = batch.column(batch.schema.get_field_index("topic")).dictionary_encode()
-        names = topics.dictionary.to_pylist()
-        if len(names) == 1:
-            landing.add(names[0], prefix, batch, positions)
-            continue
-        for code, name in enumerate(names):
-            picked = pc.indices_nonzero(pc.equal(topics.indices, pa.scalar(code, topics.indices.type)))
-            landing.add(name, prefix, batch.take(picked), positions[picked.to_numpy()])
     return rows

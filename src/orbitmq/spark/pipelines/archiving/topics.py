@@ -3,7 +3,7 @@
 Rules of this file
 1. Ranges of a queue come in order, so an archive that stops between two batches stands at one offset in every queue.
 2. What the archive has not and the queue has no more is a loss: an error, or counted where that is allowed.
-3. A queue that began anew is always an error: its offsets are names of files that are there already.
+3. A queue that began anew is always an error: its offsets are in the archive already.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 from orbitmq.errors import DataLostError
 from orbitmq.spark.options import ReadOptions, read_options
 from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
+from orbitmq.spark.pipelines.archiving.reached import Reached, queue_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
+from orbitmq.spark.pipelines.archiving.table import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
@@ -50,7 +51,7 @@ class Topics:
             name_servers=self._options.name_servers,
             connect=self._options.connect,
             group=self._options.group,
-            names=tuple(dict.fromkeys((*columns, "storeTimestamp", "queueOffset"))),
+            names=tuple(dict.fromkeys((*columns, "storeTimestamp"))),
             properties=settings.properties.value,
             expression=self._options.expression,
             pull_count=self._options.pull_count,
@@ -59,23 +60,30 @@ class Topics:
             fail_on_data_loss=settings.fail_on_data_loss,
         )
 
-    def plan(self, state: ArchiveState) -> ArchivePlan:
+    def plan(self, reached: Reached) -> ArchivePlan:
         """What is there now and not in the archive."""
         options = self._options
         doing = f"planning an archive of {options.subscribed} (name server {';'.join(options.name_servers)})"
-        found, lost, behind = Retrying(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
+        found, lost, behind = Retrying(options.retry_timeout_ms).run(doing, lambda: self._ranges(reached))
         pieces = [
-            TaskPiece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
+            TaskPiece(
+                QueueWork(fetch=self._fetch, ranges=part), {queue_application(piece.queue): piece.end for piece in part}
+            )
             for part in partitions(found, max_rows=self._rows)
         ]
-        return ArchivePlan(pieces, rows=sum(piece.count for piece in found), missing=lost, behind=behind)
+        return ArchivePlan(
+            pieces,
+            rows=sum(piece.count for piece in found),
+            missing=lost,
+            begins={queue_application(queue): offset for queue, offset in behind.items()},
+        )
 
-    def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int, Offsets]:
+    def _ranges(self, reached: Reached) -> tuple[list[QueueRange], int, Offsets]:
         options = self._options
         cluster = cluster_of(options.name_servers, options.pull_timeout_ms, options.connect)
         topics = topics_of(cluster, options.subscribed)
         extents = extents_of(cluster, options.subscribed, topics)
-        places = {queue: offset for queue, offset in state.queues().items() if queue.topic in topics}
+        places = {queue: offset for queue, offset in reached.queues.items() if queue.topic in topics}
         lost = 0
         behind: Offsets = {}
         for loss in losses(places, extents):

@@ -15,15 +15,14 @@ from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_RETRY_TIMEOUT_MS, REPLAY_TIMEOUT_MS
-from orbitmq.spark.options import PropertiesForm
-from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
+from orbitmq.spark.archives import archive, kinds_of
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.retrying import Retrying
-from orbitmq.spark.row_schema import whole_schema
+from orbitmq.spark.row_schema import COLUMN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +32,7 @@ NEEDED: Final = (
     "topic", "day", "body", "flag", "properties", "brokerName", "queueId", "queueOffset", "storeTimestamp", "tags", "keys",
     "deliverTimestamp",
 )  # fmt: skip
-"""Columns without which an archive cannot be replayed; the first two are in the names of its directories."""
+"""Columns without which an archive cannot be replayed."""
 
 
 class ReplaySource(Protocol):
@@ -46,17 +45,18 @@ class ReplaySource(Protocol):
 
 
 class ReplayedArchive:
-    """Parquet files in directories `topic=.../day=...`."""
+    """The table of an archive, as it is when the replay begins or goes on: rows of a plan stay where they are."""
 
     def __init__(self, spark: SparkSession, place: str, topics: Sequence[str]) -> None:
         from pyspark.sql import functions as F
 
         self._place = place
-        as_json = archived_columns(spark, place, NEEDED, "a replay")["properties"] == "string"
-        form = PropertiesForm.JSON if as_json else PropertiesForm.MAP
-        frame = spark.read.option("pathGlobFilter", FILES).schema(f"{whole_schema(form)}, day string").parquet(place)
-        if as_json:
+        frame = archive(place, spark=spark)
+        if kinds_of(frame, place, NEEDED, "a replay")["properties"] == "string":
             frame = frame.withColumn("properties", F.from_json("properties", "map<string,string>"))
+        frame = frame.withColumn("day", F.col("day").cast("string"))
+        for name in COLUMN_TYPES.keys() - set(frame.columns):  # asked for by nobody but an expression
+            frame = frame.withColumn(name, F.lit(None).cast(COLUMN_TYPES[name]))
         self._topics = sorted(set(topics))
         self._frame = frame.where(F.col("topic").isin(self._topics)) if topics else frame
 
@@ -73,7 +73,7 @@ class ReplayedArchive:
         if missing:
             raise ConfigurationError(
                 f"archive {self._place} has no messages of topic {', '.join(missing)} in that time",
-                remedy="its directories topic=... say which topics it has",
+                remedy="select topic, count(*) from it to see which topics it has",
             )
         return sorted(stretches)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
+from orbitmq.spark.archives import archive, kinds_of
 from orbitmq.spark.pipelines.reporting.settings import ReportSettings
 
 if TYPE_CHECKING:
@@ -64,11 +64,10 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
     return frame, words
 
 
-def _archived(spark: SparkSession, archive: str, names: Sequence[str]) -> DataFrame:
-    archived_columns(spark, archive, names, "such a report")
-    # With types that are said, Spark does not guess that a topic named 007 is a number.
-    schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
-    return spark.read.option("pathGlobFilter", FILES).schema(schema).parquet(archive)
+def _archived(spark: SparkSession, place: str, names: Sequence[str]) -> DataFrame:
+    frame = archive(place, spark=spark)
+    kinds_of(frame, place, names, "such a report")
+    return frame.select(*names)
 
 
 def _narrowed(reader: Any, topic: Sequence[str], since_ms: int | None, until_ms: int | None, **options: str) -> Any:

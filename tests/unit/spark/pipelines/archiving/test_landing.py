@@ -1,11 +1,11 @@
-"""Files of one task: by topic and day, named by what is in them, whatever batches the rows came in."""
+"""Files of one task: by day, sorted by topic, whatever batches the rows came in."""
 
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,28 +19,34 @@ from orbitmq.spark.pipelines.archiving.logs import named_stores
 DAY = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 
 
-def rows(first: int, count: int, *, hours: int = 1) -> tuple[pa.RecordBatch, np.ndarray]:
+def rows(first: int, count: int, *, hours: int = 1, topic: str = "orders") -> pa.RecordBatch:
     """Messages that were stored so many hours one after the other."""
-    offsets = np.arange(first, first + count, dtype=np.int64)
-    stored = pa.array([DAY + datetime.timedelta(hours=hours * int(n)) for n in offsets], COLUMNS["storeTimestamp"])
-    return pa.record_batch({"queueOffset": pa.array(offsets), "storeTimestamp": stored}), offsets
+    offsets = range(first, first + count)
+    stored = pa.array([DAY + datetime.timedelta(hours=hours * n) for n in offsets], COLUMNS["storeTimestamp"])
+    return pa.record_batch(
+        {"topic": [topic] * count, "queueOffset": pa.array(offsets, pa.int64()), "storeTimestamp": stored}
+    )
+
+
+def landing_in(tmp_path: Path, token: str = "t", rows_per_file: int = 100) -> Landing:
+    columns = ("topic", "queueOffset", "storeTimestamp")
+    return Landing(
+        place_at(str(tmp_path)), token, FileForm(columns=columns, compression="zstd", rows_per_file=rows_per_file)
+    )
 
 
 def landed(tmp_path: Path, batches: list[tuple[int, int]], **form: int) -> dict[str, list[int]]:
-    """Offsets of every file by its final path."""
-    landing = Landing(
-        place_at(str(tmp_path)), "s", f"t{len(batches)}", FileForm(columns=("queueOffset",), compression="zstd", **form)
-    )
+    """Offsets of every file by its path."""
+    landing = landing_in(tmp_path, f"t{len(batches)}", **form)
     for first, count in batches:
-        batch, offsets = rows(first, count)
-        landing.add("orders", "queue-a-0", batch, offsets)
-    return {file.path: pq.read_table(tmp_path / file.staged)["queueOffset"].to_pylist() for file in landing.close()}
+        landing.add(rows(first, count))
+    return {file.path: pq.read_table(tmp_path / file.path)["queueOffset"].to_pylist() for file in landing.close()}
 
 
 def test_a_file_for_each_day(tmp_path: Path) -> None:
-    assert landed(tmp_path, [(20, 10)], rows_per_file=100) == {
-        "topic=orders/day=2026-11-22/queue-a-0-00000000000000000020.parquet": [20, 21, 22, 23],
-        "topic=orders/day=2026-11-23/queue-a-0-00000000000000000024.parquet": [24, 25, 26, 27, 28, 29],
+    assert landed(tmp_path, [(20, 10)]) == {
+        "day=2026-11-22/t1-0000.parquet": [20, 21, 22, 23],
+        "day=2026-11-23/t1-0001.parquet": [24, 25, 26, 27, 28, 29],
     }
 
 
@@ -48,38 +54,52 @@ def test_a_file_for_each_day(tmp_path: Path) -> None:
 def test_files_follow_from_the_rows_alone(tmp_path: Path, batches: list[tuple[int, int]]) -> None:
     found = landed(tmp_path, batches, rows_per_file=10)
     assert list(found.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 24))]
-    assert [path[-12:-8] for path in found] == ["0000", "0010", "0020"]
 
 
-def test_many_topics_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_topics_are_one_file_sorted_by_topic(tmp_path: Path) -> None:
+    landing = landing_in(tmp_path, rows_per_file=1_000_000)
+    for number in range(3):
+        for topic in range(1_000):
+            landing.add(rows(number, 1, hours=0, topic=f"topic {topic * 7 % 1_000}"))
+    [file] = landing.close()
+    table = pq.read_table(tmp_path / file.path)
+    topics = table["topic"].to_pylist()
+    assert topics == sorted(topics)
+    assert table["queueOffset"].to_pylist() == [0, 1, 2] * 1_000, "within a topic the order is kept"
+    stats = json.loads(file.stats or "")
+    assert (stats["numRecords"], stats["minValues"]["topic"], stats["maxValues"]["topic"]) == (
+        3_000,
+        "topic 0",
+        "topic 999",
+    )
+    assert stats["nullCount"] == {"topic": 0, "queueOffset": 0, "storeTimestamp": 0}
+    assert stats["maxValues"]["storeTimestamp"] == "2026-11-22T00:00:00.000Z"
+
+
+def test_many_days_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitmq.spark.pipelines.archiving.landing.ARCHIVE_OPEN_FILES_MAX", 3)
     monkeypatch.setattr("orbitmq.spark.pipelines.archiving.landing.ARCHIVE_BUFFERED_BYTES", 100)
-    landing = Landing(
-        place_at(str(tmp_path)), "s", "t", FileForm(columns=("queueOffset",), compression="zstd", rows_per_file=100)
-    )
-    for number in range(10):
-        for topic in range(5):
-            batch, offsets = rows(10 * number + topic, 1, hours=0)
-            landing.add(f"topic {topic}", "log", batch, offsets)
+    landing = landing_in(tmp_path)
+    for number in range(50):
+        landing.add(rows(number % 5, 1, hours=24, topic=f"topic {number % 3}"))
     files = landing.close()
-    assert len({file.path for file in files}) == len({file.staged for file in files}) == len(files)
-    found = sorted(
-        offset for file in files for offset in pq.read_table(tmp_path / file.staged)["queueOffset"].to_pylist()
-    )
-    assert found == sorted(10 * number + topic for number in range(10) for topic in range(5))
+    assert len({file.path for file in files}) == len(files)
+    found = [n for file in files for n in pq.read_table(tmp_path / file.path)["queueOffset"].to_pylist()]
+    assert sorted(found) == sorted(number % 5 for number in range(50))
+    assert sum(file.rows for file in files) == 50
 
 
 def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
-    batch, offsets = rows(0, 3)
+    batch = rows(0, 3, topic="%RETRY%a|b")
     stored = pa.array([None, DAY, None], COLUMNS["storeTimestamp"])
-    landing = Landing(
-        place_at(str(tmp_path)), "s", "t", FileForm(columns=("queueOffset",), compression="none", rows_per_file=9)
-    )
-    landing.add("%RETRY%a|b", "log", batch.set_column(1, "storeTimestamp", stored), offsets)
-    assert [(file.path.split("/")[:2], file.rows) for file in landing.close()] == [
-        (["topic=%25RETRY%25a%7Cb", "day=2026-11-22"], 1),
-        (["topic=%25RETRY%25a%7Cb", "day=__HIVE_DEFAULT_PARTITION__"], 2),
+    landing = landing_in(tmp_path)
+    landing.add(batch.set_column(2, "storeTimestamp", stored))
+    files = landing.close()
+    assert [(file.path.split("/")[0], file.day, file.rows) for file in files] == [
+        ("day=2026-11-22", "2026-11-22", 1),
+        ("day=__HIVE_DEFAULT_PARTITION__", None, 2),
     ]
+    assert json.loads(files[1].stats or "")["nullCount"]["storeTimestamp"] == 2
 
 
 def test_stores_by_the_names_of_their_brokers() -> None:

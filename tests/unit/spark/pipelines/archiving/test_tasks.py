@@ -15,18 +15,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 from scripted_broker import QUEUE, ScriptedBroker, record
 
 from orbitmq.client.connect_settings import ConnectSettings
+from orbitmq.columns.schema import PropertiesAs, arrow_schema, column_names
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.pipelines.archiving.archive import archive
-from orbitmq.spark.pipelines.archiving.directory import opened
+from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
 from orbitmq.spark.pipelines.archiving.landing import FileForm
-from orbitmq.spark.pipelines.archiving.state import SourceKind
+from orbitmq.spark.pipelines.archiving.reached import queue_application
+from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork, archive_work
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.plan import QueueRange
 
-NAMES = ("body", "queueOffset", "storeTimestamp")
+NAMES = ("topic", "body", "queueOffset", "storeTimestamp")
 
 
 def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path) -> None:
@@ -44,14 +46,14 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
         )  # fmt: skip
         work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 5),))
-        form = FileForm(columns=("body", "queueOffset"), compression="zstd", rows_per_file=100)
-        done = archive_work(str(tmp_path), "staged", form, work)
+        form = FileForm(columns=("topic", "body", "queueOffset"), compression="zstd", rows_per_file=100)
+        done = archive_work(str(tmp_path), form, work)
     assert (done.rows, done.quarantined, done.missing) == (4, 1, 0)
     rows, damage = done.files
-    assert rows.path == "topic=orders/day=2023-11-14/queue-broker-a-0-00000000000000000000.parquet"
-    assert pq.read_table(tmp_path / rows.staged)["queueOffset"].to_pylist() == [0, 1, 2, 4]
-    assert damage.path == "_quarantine/orders-queue-broker-a-0-00000000000000000000.jsonl"
-    line = json.loads((tmp_path / damage.staged).read_text())
+    assert rows.path.startswith("day=2023-11-14/")
+    assert pq.read_table(tmp_path / rows.path).to_pydict()["queueOffset"] == [0, 1, 2, 4]
+    assert (damage.path.split("/")[0], damage.rows, damage.stats) == ("_quarantine", 1, None)
+    line = json.loads((tmp_path / damage.path).read_text())
     assert (line["topic"], line["brokerName"], line["queueId"], line["queueOffset"]) == ("orders", "broker-a", 0, 3)
     assert line["reason"]
 
@@ -64,16 +66,18 @@ def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=False,
         )  # fmt: skip
         work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 10),))
-        form = FileForm(columns=("queueOffset",), compression="zstd", rows_per_file=100)
-        done = archive_work(str(tmp_path), "staged", form, work)
+        form = FileForm(columns=("topic", "queueOffset"), compression="zstd", rows_per_file=100)
+        done = archive_work(str(tmp_path), form, work)
     assert (done.rows, done.missing) == (6, 4)
-    assert [file.path[-12:-8] for file in done.files] == ["0004"]
+    assert [json.loads(file.stats or "")["minValues"]["queueOffset"] for file in done.files] == [4]
 
 
 def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no piece of work for it, so no batch that would note the place behind the loss. No Spark is needed then."""
-    with opened(str(tmp_path), SourceKind.TOPICS, {}, owner="before") as directory:
-        directory.commit((), {QUEUE: 4}, {})
+    columns = arrow_schema(column_names(PropertiesAs.MAP), PropertiesAs.MAP)
+    table, snapshot = begun(str(tmp_path), ArchiveForm(source=SourceKind.TOPICS), columns)
+    queue = queue_application(QUEUE)
+    commit(table, snapshot, ArchiveBatch(token="before", files=(), begins={queue: None}, ends={queue: 4}, columns={}))
     spark: Any = None
     module = "orbitmq.spark.pipelines.archiving.topics"
     monkeypatch.setattr(f"{module}.topics_of", lambda *_: ["orders"])

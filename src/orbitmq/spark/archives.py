@@ -1,0 +1,97 @@
+"""An archive as a data frame, without a jar: delta-rs says which files a version of the table has, and Spark reads them as Parquet.
+
+Rules of this file
+1. The files are fixed when the frame is made: whatever is committed or compacted later, it stays that version while `vacuum` leaves them.
+2. What cannot be read as plain Parquet files, as after a change by an engine with deletion vectors, is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.errors import ConfigurationError, StoreDamagedError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLAIN_READER: Final = 1
+"""Version of Delta's protocol for readers that know nothing but files and their partitions."""
+_READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Features that change nothing for who reads files."""
+
+
+def archive(
+    place: str,
+    *,
+    version: int | None = None,
+    at: datetime.datetime | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """The rows of an archive, or of any Delta table with plain files.
+
+    version, at: an earlier one, by its number or as it was at a time (one without a zone is in UTC). spark: else the active session.
+    The workers read the files: a local directory has to be the same for all, and an object store has to be known to Spark.
+    ConfigurationError where there is no table, or only a later one.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    spark = spark or SparkSession.getActiveSession()
+    if spark is None:
+        raise ConfigurationError("there is no session of Spark", remedy="make one: orbitmq.spark.session()")
+    table = _table(place, version, at)
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    files = _files(table, place)
+    if not files:
+        return spark.createDataFrame([], schema)
+    root = table.table_uri.removeprefix("file://") if "://" not in place else place
+    return spark.read.schema(schema).option("basePath", root).parquet(*files)
+
+
+def kinds_of(frame: DataFrame, place: str, needed: Sequence[str], what: str) -> Mapping[str, str]:
+    """Types of an archive's columns by name. ConfigurationError names those that `what` needs and are missing."""
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    missing = [name for name in needed if name not in kinds]
+    if missing:
+        raise ConfigurationError(
+            f"archive {place} has no column {', '.join(missing)}", remedy=f"{what} needs {', '.join(needed)}"
+        )
+    return kinds
+
+
+def _table(place: str, version: int | None, at: datetime.datetime | None) -> DeltaTable:
+    from orbitmq.spark.pipelines.archiving.table import opened, table_failures
+
+    if version is not None and at is not None:
+        raise ConfigurationError("version and at name two versions of an archive", remedy="give one of them")
+    table = opened(place, version)
+    if at is not None:
+        with table_failures(place):
+            table.load_as_version(at if at.tzinfo else at.replace(tzinfo=datetime.UTC))
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ()) - _READABLE
+    if features or (protocol.min_reader_version > _PLAIN_READER and not protocol.reader_features):
+        raise ConfigurationError(
+            f"the table in {place} asks its readers for {', '.join(sorted(features)) or 'column mapping'}",
+            remedy="read it with Spark's Delta package; what another engine changed in this form cannot be read as plain files",
+        )
+    return table
+
+
+def _files(table: DeltaTable, place: str) -> list[str]:
+    """Where the files lie. Their directory says the partition to Spark, so it has to be that of the table."""
+    from orbitmq.spark.pipelines.archiving.table import DAY
+
+    is_divided = table.metadata().partition_columns == [DAY]
+    found = sorted(table.file_uris())
+    for file in found:
+        if is_divided and f"/{DAY}=" not in file:
+            raise StoreDamagedError(
+                f"{file} of the table in {place} lies in no directory of a day",
+                remedy="read it with Spark's Delta package",
+            )
+    return found

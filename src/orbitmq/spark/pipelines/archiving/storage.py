@@ -1,0 +1,59 @@
+"""Where an archive lies: a local directory, or a URL of the object stores that delta-rs knows.
+
+Rules of this file
+1. Log and files go through the same library, so one set of credentials counts for both: those of the environment.
+2. A store where two writers could both make the same version is refused for writing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow.fs as fs
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.log_files.places import FilePlace, place_at
+
+_UNSAFE: Final = {
+    "AWS_S3_ALLOW_UNSAFE_RENAME": ("true", "1", "yes", "on"),
+    "AWS_CONDITIONAL_PUT": ("disabled",),
+}
+"""Variables of the environment by which delta-rs gives up comparing."""
+
+
+def table_place(text: str) -> FilePlace:
+    """Raises ConfigurationError for what is no place of a table."""
+    if "://" not in text:
+        return place_at(text)
+    if "?" in text:
+        raise ConfigurationError(
+            f"{text} is no place of an archive",
+            remedy="say region and server in the environment instead: AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP",
+        )
+    if text.startswith("file://"):
+        return place_at(text.removeprefix("file://"))
+    from deltalake.exceptions import DeltaError
+    from deltalake.fs import DeltaStorageHandler
+
+    try:
+        handler = DeltaStorageHandler(text)
+    except (DeltaError, OSError, ValueError) as error:
+        raise ConfigurationError(f"{text} is no place of an archive: {error}") from error
+    return FilePlace(fs.PyFileSystem(handler), "")
+
+
+def table_url(text: str) -> str:
+    """The place as delta-rs takes it."""
+    return text if "://" in text and not text.startswith("file://") else table_place(text).path
+
+
+def check_writable(text: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises ConfigurationError where a version of the log could be written twice."""
+    for name, values in _UNSAFE.items():
+        if "://" in text and environment.get(name, "").lower() in values:
+            raise ConfigurationError(
+                f"{name}={environment[name]} lets two runs store the same version of {text}",
+                remedy="take it out of the environment; the store has to know conditional puts",
+            )

@@ -1,0 +1,308 @@
+"""The table of an archive, by delta-rs: how it is made, opened, and given one more version.
+
+Rules of this file
+1. delta-rs tries a version once and never moves a commit to a later one by itself (`max_commit_retries=0`): `committing.py` decides.
+2. What the table is made of stands in its description, and never changes: an archive is of topics or of logs, never of both.
+3. Columns are added before files that have them; none is ever taken away or changed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow.fs as fs
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS
+from orbitmq.spark.log_files.places import FilePlace
+from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot
+from orbitmq.spark.pipelines.archiving.delta_log import BATCH, DeltaLog
+from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place, table_url
+from orbitmq.spark.pipelines.durable import is_local, make_directory, sync
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+log = logging.getLogger("orbitmq.spark")
+
+DAY: Final = "day"
+"""The column by which the table is divided: the day of `storeTimestamp` in UTC."""
+
+FORM_VERSION: Final = 1
+
+_CLOCK: Final = SystemClock()
+
+
+class SourceKind(StrEnum):
+    """What an archive is made of."""
+
+    TOPICS = "topics"
+    LOGS = "logs"
+
+
+class ArchiveForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the description of the table. fixed: settings that make one whole of the rows of many runs, as texts."""
+
+    orbitmq_archive: int = FORM_VERSION
+    source: SourceKind
+    fixed: dict[str, str] = {}
+
+
+class ArchiveTable:
+    """A table that is there. Made by `begun` and `opened`; it is the `TableLog` of its commits."""
+
+    def __init__(self, text: str, place: FilePlace) -> None:
+        self.place = place
+        self._url = table_url(text)
+        self._log = DeltaLog(place)
+
+    def open(self) -> Snapshot:
+        with table_failures(self.place.path):
+            self._log.repair()
+            table = delta_table(self._url)
+            version = table.version()
+            return Snapshot(
+                version=version,
+                applications=self._log.applications(version),
+                columns={field.name: _kind(field.type.to_json()) for field in table.schema().fields},
+                handle=table,
+            )
+
+    def prove(self, files: Sequence[LandedFile]) -> LandedFile | None:
+        found: dict[str, int | None] = {}
+        directories = sorted({self._under(file).above.path for file in files})
+        system = self.place.file_system
+        with table_failures(self.place.path):
+            if is_local(self.place):
+                infos = system.get_file_info([self._under(file).path for file in files])
+            else:  # one request for each day, not for each file
+                infos = [info for path in directories for info in system.get_file_info(fs.FileSelector(path))]
+            found = {info.path: info.size for info in infos if info.type is fs.FileType.File}
+        for file in files:
+            if found.get(self._under(file).path) != file.size_bytes:
+                return file
+        for path in directories:
+            sync(self.place._replace(path=path))
+        if directories:
+            sync(self.place)
+        return None
+
+    def put(self, snapshot: Snapshot, batch: ArchiveBatch) -> None:
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        now_ms = _CLOCK.now_ms()
+        added = [
+            AddAction(file.path, file.size_bytes, {DAY: file.day}, now_ms, True, file.stats)
+            for file in batch.files
+            if file.stats is not None
+        ]
+        moved = [Transaction(name, number) for name, number in sorted(batch.ends.items())]
+        with table_failures(self.place.path):
+            snapshot.handle.create_write_transaction(
+                added,
+                "append",
+                snapshot.handle.schema(),
+                [DAY],
+                commit_properties=CommitProperties(
+                    custom_metadata={BATCH: batch.token}, max_commit_retries=0, app_transactions=moved
+                ),
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )
+
+    def token_of(self, version: int) -> str | None:
+        return self._log.batch_of(version)
+
+    def keep(self, version: int) -> None:
+        self._log.sync(version)
+        if version % ARCHIVE_CHECKPOINT_VERSIONS == 0:
+            self._checkpoint(version)
+
+    def add_columns(self, snapshot: Snapshot, wanted: pa.Schema) -> Snapshot:
+        """The table with those columns, each of the type that it has there. ConfigurationError for one of another type."""
+        from deltalake import Schema
+
+        fields = {field.name: field for field in Schema.from_arrow(wanted).fields}
+        for name, field in fields.items():
+            before = snapshot.columns.get(name)
+            if before is not None and before != _kind(field.type.to_json()):
+                raise ConfigurationError(
+                    f"column {name} of {self.place.path} is {before}, and this run has {_kind(field.type.to_json())}",
+                    remedy="archive into another directory",
+                )
+        new = [field for name, field in fields.items() if name not in snapshot.columns]
+        if not new:
+            return snapshot
+        with table_failures(self.place.path):
+            snapshot.handle.alter.add_columns(new)
+        snapshot = self.open()
+        self._log.sync(snapshot.version)
+        return snapshot
+
+    def _under(self, file: LandedFile) -> FilePlace:
+        return self.place.under(file.path)
+
+    def _checkpoint(self, version: int) -> None:
+        """Nothing depends on it but the time that opening takes, so its failure ends nothing."""
+        try:
+            with table_failures(self.place.path):
+                delta_table(self._url, version).create_checkpoint()
+                self._log.sync(version, checkpoint=True)
+        except StoreError as error:
+            log.warning("no checkpoint of version %d: %s", version, error)
+
+
+def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTable, Snapshot]:
+    """The archive at a path or URL, made if there is none, with these columns at least. Raises ConfigurationError as `numbers_of` does."""
+    place = table_place(text)
+    if is_local(place):
+        make_directory(place)
+    table = ArchiveTable(text, place)
+    with table_failures(place.path):
+        if not _is_table(text):
+            _make(text, form, columns)
+    snapshot = table.open()
+    _check_same(_form_of(snapshot.handle, place.path), form, place.path)
+    return table, table.add_columns(snapshot, columns)
+
+
+def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
+    """How far the archive at a path or URL is; nowhere where there is none. ConfigurationError where it is of another kind, no archive of
+    ours, or cannot be one."""
+    check_writable(text)
+    place = table_place(text)
+    if (old := place.under("_archive/state.json")).content() is not None:
+        raise ConfigurationError(
+            f"{old.path} is the state of an archive that an earlier orbitmq wrote, which was no Delta table",
+            remedy="archive into another directory",
+        )
+    with table_failures(place.path):
+        if not _is_table(text):
+            return {}
+    snapshot = ArchiveTable(text, place).open()
+    _check_same(_form_of(snapshot.handle, place.path), form, place.path)
+    return snapshot.applications
+
+
+def opened(text: str, version: int | None = None) -> DeltaTable:
+    """A table to read, the newest version if none is named. ConfigurationError where there is none."""
+    with table_failures(text):
+        if not _is_table(text):
+            raise ConfigurationError(
+                f"{text} is no archive: there is no Delta table", remedy="name the directory of an archive"
+            )
+        return delta_table(table_url(text), version)
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    """Those of messages that the archive has; empty where there is none yet."""
+    from orbitmq.columns.schema import COLUMNS
+
+    with table_failures(text):
+        found = {field.name for field in delta_table(table_url(text)).schema().fields} if _is_table(text) else set()
+    return tuple(name for name in COLUMNS if name in found)
+
+
+def delta_table(url: str, version: int | None = None) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    return DeltaTable(url, version=version)
+
+
+@contextmanager
+def table_failures(place: str) -> Iterator[None]:
+    """What delta-rs raises becomes a StoreError that names the table."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise StoreError(
+            f"the table in {place}: {first}",
+            remedy="look whether the storage can be reached and written; a table of a newer protocol needs a newer deltalake",
+        ) from error
+
+
+def _is_table(text: str) -> bool:
+    from deltalake import DeltaTable
+
+    return DeltaTable.is_deltatable(table_url(text))
+
+
+def _make(text: str, form: ArchiveForm, columns: pa.Schema) -> None:
+    """Nothing, where somebody else makes it at the same time."""
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        DeltaTable.create(
+            table_url(text),
+            columns.append(pa.field(DAY, pa.date32())),
+            partition_by=[DAY],
+            name="orbitmq archive",
+            description=msgspec.json.encode(form).decode(),
+            commit_properties=CommitProperties(
+                max_commit_retries=0
+            ),  # else it is made twice, and the second has its columns
+        )
+    except DeltaError:
+        if not _is_table(text):
+            raise
+    place = table_place(text)
+    DeltaLog(place).sync(0)
+    sync(place)
+
+
+def _form_of(table: DeltaTable, place: str) -> ArchiveForm:
+    try:
+        form = msgspec.json.decode(table.metadata().description or "", type=ArchiveForm)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(
+            f"the Delta table in {place} is no archive of orbitmq", remedy="archive into another directory"
+        ) from error
+    if form.orbitmq_archive > FORM_VERSION:
+        raise ConfigurationError(
+            f"{place} was written by a later orbitmq (form {form.orbitmq_archive}, this one knows {FORM_VERSION})",
+            remedy="run the archive with that version",
+        )
+    return form
+
+
+def _check_same(found: ArchiveForm, form: ArchiveForm, place: str) -> None:
+    """Raises ConfigurationError when a run would put into an archive what does not go with the rest."""
+    if found.source is not form.source:
+        raise ConfigurationError(
+            f"{place} is an archive of {found.source}, and this run reads {form.source}: messages would be in it twice",
+            remedy="archive into another directory",
+        )
+    for name, text in form.fixed.items():
+        before = found.fixed.get(name, text)
+        if before != text:
+            raise ConfigurationError(
+                f"{place} was begun with {name} {before or 'not given'!r}, and this run has {text or 'not given'!r}",
+                remedy="give the same, or archive into another directory",
+            )
+
+
+def _kind(text: str) -> str:
+    """The type of a column in a form that can be compared."""
+    return json.dumps(json.loads(text), sort_keys=True)
+
+
+def kinds_of(schema: pa.Schema) -> Mapping[str, str]:
+    """The types of columns as `Snapshot` has them."""
+    from deltalake import Schema
+
+    return {field.name: _kind(field.type.to_json()) for field in Schema.from_arrow(schema).fields}
