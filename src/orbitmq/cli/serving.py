@@ -138,6 +138,9 @@ def run_roles(
     proxy_config: Path | None = None,
 ) -> None:
     """Read the configuration and serve until told to stop; leaves with the exit code."""
+    from orbitmq.server.garbage import collect_rarely
+
+    collect_rarely()  # before what is imported now
     from orbitmq.server import lifecycle
     from orbitmq.server.settings import Overrides, Role, load_settings
 

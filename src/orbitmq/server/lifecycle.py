@@ -11,7 +11,6 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 from collections import Counter
@@ -37,6 +36,7 @@ from orbitmq.server.descriptors import (
 )
 from orbitmq.server.fine_timer import fine_timer
 from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.garbage import collect_rarely, keep_what_is_there
 from orbitmq.server.made_certificate import made_certificate, with_made_certificate
 from orbitmq.server.named_users import inner_credentials
 from orbitmq.server.nameserver_role import NameServerRole
@@ -55,12 +55,10 @@ logger = logging.getLogger("orbitmq.server")
 WORKER_DONE: Final = "worker done"
 """Wake-up by a thread that has finished what it was given: a sync, a file, a cold read."""
 
-GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Collections are rare: messages are acyclic, and a full collection is a pause for everyone."""
-
 
 def serve(settings: ServerSettings) -> int:
     """Run the roles in the foreground until SIGTERM or SIGINT. Returns the exit code: 0 after an orderly stop."""
+    collect_rarely()
     watch = settings.watch
     log = begin_logging(watch.log_format, watch.log_levels, repeats_max=watch.log_repeats_max)
     try:
@@ -95,9 +93,7 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
                 f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
             ) from error
         print(process.summary(), flush=True)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        keep_what_is_there()
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
