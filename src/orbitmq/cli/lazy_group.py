@@ -7,7 +7,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
@@ -62,6 +61,8 @@ class LazyGroup(TyperGroup):
 
         if name in ALIASES:
             return name, alias_command(name), args[1:]
+        import difflib
+
         near = difflib.get_close_matches(name, [*self.entries, *ALIASES], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         ctx.fail(f"No such command {name!r}.{meant}")

@@ -12,12 +12,11 @@ Rules of this file
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -128,13 +127,19 @@ class KeyTable:
         folded: dict[str, str] = {}
         for known in self._by_name:
             folded.setdefault(known.lower(), known)
-        found = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1, cutoff=0.6)
+        found = _similar(name.lower().replace("_", ""), folded)
         return folded[found[0]] if found else None
 
     def nearest_environment(self, variable: str) -> str | None:
         """The known environment variable that looks most like `variable`."""
-        found = difflib.get_close_matches(variable.upper(), self._by_environment, n=1, cutoff=0.6)
+        found = _similar(variable.upper(), self._by_environment)
         return found[0] if found else None
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    import difflib  # for a mistake alone
+
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
 
 
 def environment_name(key: str) -> str:
@@ -185,7 +190,7 @@ def shared_keys() -> KeyTable:
 
 
 def _read(name: str) -> list[Key]:
-    data = resources.files("orbitmq.server").joinpath(name).read_bytes()
+    data = (Path(__file__).parent / name).read_bytes()
     return msgspec.json.decode(data, type=list[Key])
 
 

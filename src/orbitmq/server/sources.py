@@ -10,7 +10,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -115,6 +114,8 @@ def _known_elsewhere(variable: str) -> bool:
 
 
 def _toml_entries(data: bytes, path: Path, table: KeyTable) -> list[ConfigEntry]:
+    import tomllib  # most configurations are properties
+
     try:
         document = tomllib.loads(data.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ import pytest
 from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import HTTP_CONNECTIONS_MAX, HTTP_REQUEST_BYTES_MAX
-from orbitmq.server import http_front
+from orbitmq.server import http_connection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.http_front import HttpAnswer, HttpFront, HttpRequest
 from orbitmq.server.turn import Wakeups
@@ -153,7 +153,7 @@ async def test_a_client_that_leaves_harms_nobody() -> None:
 
 
 async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_front, "HTTP_REQUEST_MS", 1)
+    monkeypatch.setattr(http_connection, "HTTP_REQUEST_MS", 1)
     async with serving() as front:
         reader, writer = await connect(front)
         writer.write(GET[:10])
@@ -163,7 +163,7 @@ async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_client_that_takes_no_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_front, "HTTP_ANSWER_MS", 1)
+    monkeypatch.setattr(http_connection, "HTTP_ANSWER_MS", 1)
 
     async def large(request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, "text/plain", b"x" * (64 << 20))
@@ -179,7 +179,7 @@ async def test_a_client_that_takes_no_answer_is_cut(monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_idle_connection_is_closed_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_front, "HTTP_IDLE_MS", 1)
+    monkeypatch.setattr(http_connection, "HTTP_IDLE_MS", 1)
     async with serving() as front:
         reader, writer = await connect(front)
         writer.write(GET)
