@@ -17,7 +17,8 @@ from orbitmq.errors import ReplicationFrameError, StoreDamagedError
 from orbitmq.protocol.replication.frames import encode_report, encode_transfer_head
 from orbitmq.protocol.replication.opening import TICKET_MAGIC, encode_opening, read_opening
 from orbitmq.replication.classic.link_settings import LinkSettings
-from orbitmq.replication.classic.master_link import LogExtent, MasterLink, MasterLinkState
+from orbitmq.replication.classic.log_extent import LogExtent
+from orbitmq.replication.classic.master_link import MasterLink, MasterLinkState
 from orbitmq.replication.classic.slave_link import ReportedEnd, SlaveLink, SlaveLinkState
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks, decode_marks, encode_marks
 

@@ -13,7 +13,8 @@ from unittest import mock
 from orbitmq.protocol.replication.frames import LogPiece
 from orbitmq.replication import copies
 from orbitmq.replication.acknowledgements import CopyRule
-from orbitmq.replication.classic.master_link import LogExtent, MasterLink
+from orbitmq.replication.classic.log_extent import LogExtent
+from orbitmq.replication.classic.master_link import MasterLink
 from orbitmq.replication.classic.slave_link import SlaveLink
 from orbitmq.replication.copies import Copies, Copy
 from orbitmq.replication.epoch_marks import EpochMarks, SharedLog

@@ -23,7 +23,8 @@ from orbitmq.protocol.replication.frames import TRANSFER_HEAD_BYTES
 from orbitmq.replication.acknowledgements import CopyOutcome, CopyRule, one_slave_rule, quorum_rule
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
-from orbitmq.replication.classic.master_link import LogExtent, MasterLink, MasterLinkState
+from orbitmq.replication.classic.log_extent import LogExtent
+from orbitmq.replication.classic.master_link import MasterLink, MasterLinkState
 from orbitmq.replication.classic.slave_link import ReportedEnd, SlaveLink, SlaveLinkState
 from orbitmq.replication.copies import HOLDING, Copies, Copy, CopyState
 from orbitmq.replication.epoch_marks import EpochMarks, decode_marks, encode_marks

@@ -17,12 +17,13 @@ Rules of this file
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from orbitmq.errors import ReplicationFrameError
 from orbitmq.protocol.replication.frames import ReportReader, encode_transfer_head
 from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
+from orbitmq.replication.classic.log_extent import LogExtent, LogRead
 from orbitmq.replication.classic.send_rate import SendRate
 from orbitmq.replication.classic.whole_records import whole_records
 
@@ -52,26 +53,6 @@ MASTER_LINK_TABLE: Final = {
     (_State.CHECKING, _Event.CLOSES): _State.CLOSED,
     (_State.STREAMING, _Event.CLOSES): _State.CLOSED,
 }
-
-
-class LogExtent(NamedTuple):
-    """What of the log may be sent: from its first byte up to the end of a record."""
-
-    start: int
-    end: int
-    file_bytes: int
-    """Size of a file of the log; files begin at multiples of it."""
-
-    @property
-    def newest_file(self) -> int:
-        return self.end - self.end % self.file_bytes
-
-
-class LogRead(NamedTuple):
-    """Bytes of the log that the link wants to send next."""
-
-    position: int
-    size: int
 
 
 class MasterLink:

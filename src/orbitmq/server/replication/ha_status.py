@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orbitmq.clock import Clock
 from orbitmq.protocol.remoting.bodies import HaClientRuntime, HaConnectionRuntime, HaRuntimeInfo
 from orbitmq.replication.copies import CopyState
-from orbitmq.server.replication.following import Following
-from orbitmq.server.replication.slave_port import SlaveConnection, SlavePort
 from orbitmq.store.store import MessageStore
 from orbitmq.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from orbitmq.server.replication.following import Following
+    from orbitmq.server.replication.slave_connection import SlaveConnection
+    from orbitmq.server.replication.slave_port import SlavePort
 
 
 def status_of_master(port: SlavePort, store: MessageStore) -> HaRuntimeInfo:

@@ -23,16 +23,18 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.replication.copies import CopyState
 from orbitmq.server.addresses import endpoint
-from orbitmq.server.replication.following import Following
-from orbitmq.server.replication.slave_port import SlavePort
 from orbitmq.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from orbitmq.server.replication.following import Following
+    from orbitmq.server.replication.slave_port import SlavePort
 
 PREFIX: Final = "orbitmqReplica"
 

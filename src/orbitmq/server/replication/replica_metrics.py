@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from orbitmq.clock import Clock
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.copies import CopyState
-from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.replica_facts import slaves_of
-from orbitmq.server.replication.slave_port import SlavePort
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, by_label, one
 from orbitmq.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from orbitmq.server.replication.following import Following
     from orbitmq.server.replication.replication_role import ReplicationRole
+    from orbitmq.server.replication.slave_port import SlavePort
 
 
 class ReplicaMetrics:

@@ -38,10 +38,8 @@ from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import Asking
-from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
 from orbitmq.server.replication.kept_file import KeptFile
-from orbitmq.server.replication.master_tables import MasterTables
 from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.copied_tables import CopiedTables
     from orbitmq.broker.derived_state import DerivedState
     from orbitmq.server.registration import Registrar
+    from orbitmq.server.replication.following import Following
+    from orbitmq.server.replication.master_tables import MasterTables
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -324,6 +324,8 @@ class ReplicationRole:
     def follow(self) -> None:
         """A slave begins to follow: a name server has said by now where its master is."""
         if self.is_slave:
+            from orbitmq.server.replication.master_tables import MasterTables  # a master has no use for it
+
             self.following = following = self._made_following()
             following.start()
             self.master_tables = MasterTables(
@@ -485,6 +487,8 @@ class ReplicationRole:
         self._saver.close()
 
     def _made_following(self) -> Following:
+        from orbitmq.server.replication.following import Following  # a master has no use for it
+
         process = self._process
         return Following(
             self._store,

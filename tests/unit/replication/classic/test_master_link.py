@@ -9,7 +9,8 @@ import pytest
 from orbitmq.protocol.replication.frames import TransferReader, encode_report, encode_transfer_head
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
-from orbitmq.replication.classic.master_link import LogExtent, LogRead, MasterLink, MasterLinkState
+from orbitmq.replication.classic.log_extent import LogExtent, LogRead
+from orbitmq.replication.classic.master_link import MasterLink, MasterLinkState
 
 MS = 1_000_000
 FILE = 1_000
