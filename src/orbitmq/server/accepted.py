@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orbitmq.errors import OrbitError
-from orbitmq.limits.server import OUTPUT_JOIN_BYTES_MAX, REQUESTS_TO_PEER_MAX
+from orbitmq.limits.server import OUTPUT_JOIN_BYTES_MAX, REMOTING_PIECE_BYTES, REQUESTS_TO_PEER_MAX
 from orbitmq.limits.wire import HEADER_BYTES_MAX
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
@@ -42,6 +42,7 @@ class AcceptedPeer(AcceptedConnection[Command]):
 
     __slots__ = ("_waiting", "attachments")
 
+    piece_bytes = REMOTING_PIECE_BYTES
     _connection: Connection
 
     def __init__(self, listener: Listener) -> None:

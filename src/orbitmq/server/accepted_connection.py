@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.server import (
@@ -127,6 +127,9 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         "held_bytes",
         "received_ns",
     )
+
+    piece_bytes: ClassVar[int] = READ_PIECE_BYTES
+    """Of a large read so much is looked at at a time."""
 
     def __init__(self, listener: Listener, connection: RequestReader[R]) -> None:
         self._listener = listener
@@ -383,9 +386,10 @@ class AcceptedConnection(asyncio.Protocol, Generic[R]):
         """Look at as much as this pass has time for, piece by piece."""
         turn, size, at = self._listener.turn, len(data), 0
         if not self._unread_bytes:
-            while at < size and self._state is OPEN and turn.large_reads.takes(min(size - at, READ_PIECE_BYTES)):
-                self._read(now_ns, self._listener.clock.monotonic_ns(), data[at : at + READ_PIECE_BYTES])
-                at += READ_PIECE_BYTES
+            piece_bytes = self.piece_bytes
+            while at < size and self._state is OPEN and turn.large_reads.takes(min(size - at, piece_bytes)):
+                self._read(now_ns, self._listener.clock.monotonic_ns(), data[at : at + piece_bytes])
+                at += piece_bytes
         if at < size and self._state is OPEN:
             rest = data[at:]
             self._unread_bytes += len(rest)

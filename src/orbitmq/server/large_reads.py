@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
-from orbitmq.limits.server import LARGE_READS_AT_ONCE_BYTES, READ_PIECE_BYTES, TURN_SLICE_MS
+from orbitmq.limits.server import LARGE_READS_AT_ONCE_BYTES, TURN_SLICE_MS
 
 _SLICE_NS: Final = TURN_SLICE_MS * 1_000_000
 
 
 class Reader(Protocol):
-    """A connection."""
+    """A connection. Of what it reads `piece_bytes` are looked at at a time."""
+
+    piece_bytes: ClassVar[int]
 
     def read_late(self, received_ns: int, piece: bytes) -> None:
         """Look at the next piece of what was put off; raises nothing."""
@@ -78,8 +80,8 @@ class LargeReads:
         while self._waiting and self._has_time():
             self._schedule()  # the sockets that are read next bring large reads as well
             reader, received_ns, data = self._waiting.popleft()
-            piece = data[:READ_PIECE_BYTES]
-            if len(data) > READ_PIECE_BYTES:
-                self._waiting.appendleft((reader, received_ns, data[READ_PIECE_BYTES:]))
+            piece = data[: reader.piece_bytes]
+            if len(data) > len(piece):
+                self._waiting.appendleft((reader, received_ns, data[len(piece) :]))
             self._bytes += len(piece)
             reader.read_late(received_ns, piece)

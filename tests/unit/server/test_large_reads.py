@@ -18,6 +18,8 @@ from orbitmq.server.large_reads import LargeReads
 class Noted:
     """A connection that notes what it looked at."""
 
+    piece_bytes = READ_PIECE_BYTES
+
     def __init__(self) -> None:
         self.read: list[tuple[int, bytes]] = []
         self.cost: Callable[[], None] = lambda: None
