@@ -97,7 +97,7 @@ class Broker:
             try:
                 if self._gate is not None:
                     self._gate.admit(request, peer, self._led_to.get(request.code))
-                if request.code in MASTERS_ONLY and self.store.is_copy:
+                if self.store.is_copy and request.code in MASTERS_ONLY:
                     raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED)
                 answer = handler(request, peer)
             except Denied as denied:

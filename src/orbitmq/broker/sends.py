@@ -68,7 +68,8 @@ class Sends:
             busy = self._busy(waited_ns)
             if busy is not None:
                 return busy
-        placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
+        now_ms = self._clock.now_ms()
+        placement = self._admission.admit(sending, origin, now_ms, now_ns)
         if not isinstance(placement, Placement):
             if isinstance(placement, Refusal):
                 return self._refused(placement)
@@ -78,7 +79,7 @@ class Sends:
                 self._tell_first(first, placement, told)
                 return None
         try:
-            appended = self._store.append(placement.message)
+            appended = self._store.append(placement.message, now_ms=now_ms)
         except StoreUnwritableError:
             return self._refused(self._unwritable())
         except RecordError as error:

@@ -322,7 +322,7 @@ class BrokerRole:
 
     def _settings_changed(self, settings: ServerSettings) -> None:
         # Every key that may change while running is one the store reads when it needs it.
-        self.store.settings = settings.store
+        self.store.use(settings.store)
 
     async def start(self) -> None:
         settings = self._process.settings

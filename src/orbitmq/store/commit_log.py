@@ -53,6 +53,7 @@ class CommitLog:
     __slots__ = (
         "_files",
         "_gathered",
+        "_place_end",
         "_torn",
         "end",
         "last_store_timestamp",
@@ -66,6 +67,8 @@ class CommitLog:
         self._files = files
         self.sequence = SegmentSequence(files, directory, segment_bytes, keep_unsynced=True)
         self._gathered: list[tuple[Segment, int, list[bytes | bytearray]]] = []
+        self._place_end = 0
+        """Records that end at or before it fit the file of the last place; 0 where nothing is gathered."""
         self._torn: list[tuple[Segment, int, int]] = []
         """File, position and size of what a failed write may have left behind the end."""
         self.end = 0
@@ -100,7 +103,7 @@ class CommitLog:
 
         Raises RecordError when it fits in no file, OSError when the next file cannot be created.
         """
-        if self._gathered and self.end + size + BLANK_BYTES_MIN <= self._gathered[-1][0].end:
+        if self.end + size <= self._place_end:
             return self.end
         segment_bytes = self.sequence.segment_size
         if size + BLANK_BYTES_MIN > segment_bytes:
@@ -114,8 +117,10 @@ class CommitLog:
             self._gather(segment, encode_blank(room))
             self.end = following.base
             self._gathered.append((following, following.base, []))
+            segment = following
         elif not self._gathered:
             self._gathered.append((segment, self.end, []))
+        self._place_end = segment.end - BLANK_BYTES_MIN
         return self.end
 
     def _gather(self, segment: Segment, data: bytes) -> None:
@@ -158,7 +163,7 @@ class CommitLog:
     def write(self) -> None:
         """Write what was gathered. On OSError nothing of it counts: `end` is back, and what the write left behind it is undone,
         at once or, where that fails too, before anything else is written."""
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered, self._place_end = self._gathered, [], 0
         try:
             if self._torn:
                 self.mend()
@@ -200,6 +205,7 @@ class CommitLog:
     def discard(self) -> None:
         """Forget what was gathered."""
         self._gathered.clear()
+        self._place_end = 0
         self.end = self.written_end
 
     def cut(self, to: int) -> None:

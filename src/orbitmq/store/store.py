@@ -65,6 +65,8 @@ class MessageStore:
         self.arrival: ArrivalListener | None = None
         """Told of every dispatched batch, after the derived structures."""
         self.deadlines = Deadlines()
+        self.is_copy = False
+        """Whether this log copies another one. Every request asks."""
         self.failed_syncs = 0
         self.failed_writes = 0
         """Writes that failed, for lack of space or otherwise; what they were to write is not in the log."""
@@ -81,7 +83,7 @@ class MessageStore:
             queues,
             clock,
             self._writability,
-            max_message_size=lambda: self.settings.max_message_size,
+            body_bytes_max=settings.max_message_size,
             failed=self._write_failed,
         )
         self.append: Final = placing.append
@@ -149,6 +151,11 @@ class MessageStore:
                 write_failed=self._write_failed,
             ),
         )
+
+    def use(self, settings: StoreSettings) -> None:
+        """From now on these count, of those that may change while a store is open."""
+        self.settings = settings
+        self._placing.body_bytes_max = settings.max_message_size
 
     def begin(self, origin: LastWriter) -> None:
         """After recovery: note at once where everything stands, so that a second crash finds no more work.
@@ -381,17 +388,14 @@ class MessageStore:
         before are still appended."""
         self._writability.withhold(name, reason)
 
-    @property
-    def is_copy(self) -> bool:
-        """Whether this log copies another one."""
-        return COPY in self._writability.stops
-
     def only_copy(self, reason: str) -> None:
         """This log copies another one: nothing but `append_raw` appends to it, until `allow(COPY)`."""
         self._writability.stops[COPY] = reason
+        self.is_copy = True
 
     def allow(self, name: str) -> None:
         self._writability.allow(name)
+        self.is_copy = COPY in self._writability.stops
 
     @property
     def unsynced_bytes(self) -> int:

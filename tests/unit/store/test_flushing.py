@@ -123,7 +123,7 @@ def test_who_waits_for_the_log_is_told_that_it_fails(tmp_path: Path, monkeypatch
 
 def test_an_interval_that_is_changed_while_it_runs_counts_from_the_next_write(tmp_path: Path) -> None:
     little = LittleStore(tmp_path)
-    little.store.settings = msgspec.structs.replace(little.store.settings, flush_interval_commit_log_ms=40)
+    little.store.use(msgspec.structs.replace(little.store.settings, flush_interval_commit_log_ms=40))
     little.send(body=b"x")
     little.advance(39)
     assert little.store.unsynced_bytes > 0

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from orbitmq.broker.counting.latency import Latency
-from orbitmq.broker.counting.sizes import Sizes, SizeTable
+from orbitmq.broker.counting.sizes import BUCKET_OF_BITS, Sizes, SizeTable
 from orbitmq.broker.counting.traffic import Counter, Traffic
 from orbitmq.limits.broker import STATISTICS_SAMPLE_NS, TRAFFIC_STEP_NS
 
@@ -111,13 +111,19 @@ class Statistics:
         topic, delayed, counter, sizes = self._recent
         if counter.step != step:
             counter.enter(step)
+        counts = sizes.counts
         for of, count, size, late in fresh:
             if of != topic or late is not delayed:  # a turn has few topics, and the next one mostly the same
                 topic, delayed, counter, sizes = self._recent = self._tables_of(of, late, step)
+                counts = sizes.counts
             counter.count += count
             counter.size += size
             counter.times += 1
-            sizes.add(count, size)
+            if count == 1:  # as `Sizes.add`, without a call: each message that is sent alone comes here
+                counts[BUCKET_OF_BITS[(size - 1).bit_length()]] += 1
+                sizes.total += size
+            else:
+                sizes.add(count, size)
             total += count
             total_size += size
         put = self.put

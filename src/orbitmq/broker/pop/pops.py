@@ -148,8 +148,8 @@ class Pops(Room):
     def arm(self, now_ns: int) -> None:
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
-        is_more = [self._waiters.next_step(), self._questions.next_step()]
-        self._deadlines.move(WOKEN, now_ns if any(is_more) else None)
+        is_more = self._waiters.next_step() | self._questions.next_step()  # both take their step
+        self._deadlines.move(WOKEN, now_ns if is_more else None)
         if not self._progress.is_open:
             return
         self._returns.arm()

@@ -73,13 +73,15 @@ class Transactions:
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
         undecided = self.undecided
+        is_any = len(undecided) > 0
         for entry in entries:
-            mark = entry.prepared_transaction_offset
-            if entry.topic == HALF_TOPIC:
+            topic = entry.topic
+            if topic == HALF_TOPIC:
                 self._half(entry)
-            elif entry.topic == OP_HALF_TOPIC:
+                is_any = len(undecided) > 0
+            elif topic == OP_HALF_TOPIC:
                 self._op(entry)
-            elif undecided and (mark or entry.sys_flag & TRANSACTION_MASK):
+            elif is_any and ((mark := entry.prepared_transaction_offset) or entry.sys_flag & TRANSACTION_MASK):
                 kind = entry.sys_flag & TRANSACTION_MASK
                 if kind == _COMMIT:
                     undecided.committed(mark, entry.unique_key)

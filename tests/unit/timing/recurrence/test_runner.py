@@ -211,7 +211,7 @@ def test_a_run_that_is_refused_is_left_out_said_once_and_stops_nobody(
 
 def test_a_run_that_the_store_finds_too_large(here: RecurringStore) -> None:
     here.put("big", EVERY_MINUTE, body=b"x" * 2_000)
-    here.store.settings = here.store.settings.__class__(max_message_size=1_000, mapped_file_size_commit_log=1 << 20)
+    here.store.use(here.store.settings.__class__(max_message_size=1_000, mapped_file_size_commit_log=1 << 20))
     here.advance(MINUTE)
     assert here.runs() == []
     assert "2000 bytes" in (here.recurrences.trouble("big") or "")
