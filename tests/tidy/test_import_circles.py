@@ -18,9 +18,11 @@ KNOWN = [
         "orbitmq.server.grpc.connection",
         "orbitmq.server.grpc.listener",
     ],
+    ["orbitmq.server.http_connection", "orbitmq.server.http_front"],
+    ["orbitmq.server.replication.slave_connection", "orbitmq.server.replication.slave_port"],
 ]
 """A listener makes its connections, and a connection, in what all protocols share and in its own, uses most of its listener: one thing.
-With gRPC a connection makes its calls, which answer through it."""
+With gRPC a connection makes its calls, which answer through it. Two ports import what their connections are with the first of these."""
 
 
 def module_name(path: Path) -> str:
