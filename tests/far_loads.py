@@ -29,11 +29,17 @@ def table_of(rows: Sequence[tuple[int, str]], *, topic: str = "Topic") -> pa.Tab
 
 
 def write_file(
-    tier: Path, rows: Sequence[tuple[int, str]], *, job: str = "job", attempt: str = ATTEMPT, part: int = 0
+    tier: Path,
+    rows: Sequence[tuple[int, str]],
+    *,
+    job: str = "job",
+    attempt: str = ATTEMPT,
+    part: int = 0,
+    topic: str = "Topic",
 ) -> WrittenFile:
     """A file of a job in the tier's directory."""
     name = f"{LOADS}/{stem_of(job, attempt)}-{part:05d}-0.parquet"
-    content = loaded_bytes(table_of(rows)).to_pybytes()
+    content = loaded_bytes(table_of(rows, topic=topic)).to_pybytes()
     path = tier / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

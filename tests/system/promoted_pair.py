@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +25,15 @@ LIMIT_S: Final = 60.0
 class PromotedPair:
     """`master` is whoever is it now. role: of the first master; a synchronous one becomes synchronous at the slave as well."""
 
-    def __init__(self, directory: Path, role: str) -> None:
+    def __init__(self, directory: Path, role: str, **settings: object) -> None:
+        """settings: of both brokers."""
         self._directory = directory
+        self._settings = settings
         self._role = role
         self._processes: list[ServedProcess] = []
         self._ha_port = free_ports()[0]
         self.names = self._kept(ServedProcess(directory / "names", command="nameserver"))
-        self.master = self._broker("first", brokerRole=role, brokerId=0, haListenPort=self._ha_port)
+        self.master = self.restart_first()
         self._slave_ha_port = free_ports()[0]
         self.start_slave()
         until(lambda: self.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", LIMIT_S, "a slave that counts")
@@ -40,18 +42,37 @@ class PromotedPair:
         self._processes.append(process)
         return process
 
-    def _broker(self, name: str, **role: object) -> ServedProcess:
-        settings = {**SMALL, "brokerName": "pair", "namesrvAddr": self.name_server, **role}
-        return self._kept(ServedProcess(self._directory / name, command="broker", settings=settings))
+    def _broker(
+        self,
+        name: str,
+        program: Sequence[str] = ("-m", "orbitmq.cli.main"),
+        environment: Mapping[str, str] | None = None,
+        **role: object,
+    ) -> ServedProcess:
+        settings = {**SMALL, "brokerName": "pair", "namesrvAddr": self.name_server, **self._settings, **role}
+        return self._kept(
+            ServedProcess(
+                self._directory / name, command="broker", settings=settings, program=program, environment=environment
+            )
+        )
+
+    def restart_first(self) -> ServedProcess:
+        """The broker that was the first master, on its directory."""
+        return self._broker("first", brokerRole=self._role, brokerId=0, haListenPort=self._ha_port)
 
     def start_slave(self) -> None:
-        self.slave = self._broker(
-            "second",
-            brokerRole="SLAVE",
-            brokerId=1,
-            haListenPort=self._slave_ha_port,
-            haMasterAddress=f"127.0.0.1:{self._ha_port}",
-        )
+        self.slave = self.another("second", brokerId=1, haListenPort=self._slave_ha_port)
+
+    def another(
+        self,
+        name: str,
+        program: Sequence[str] = ("-m", "orbitmq.cli.main"),
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> ServedProcess:
+        """One more slave of the first master. program, environment: as of `ServedProcess`."""
+        settings = {"brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{self._ha_port}", **settings}
+        return self._broker(name, program, environment, **settings)
 
     @property
     def name_server(self) -> str:

@@ -26,6 +26,7 @@ from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
+from orbitmq.store.writability import COPY
 from orbitmq.timing.far.changes import noted_message, recall_message
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
@@ -52,8 +53,10 @@ class LittleFar:
         settings: StoreSettings = SMALL,
         horizon_ms: int = 3 * DAY_MS,
         second_tier: Tier | None = None,
+        leads: bool = True,
         **changes: Any,
     ) -> None:
+        """Unless it `leads` it only copies another one's log (`copy`)."""
         self.clock = clock or ManualClock()
         self.worker, self.far_worker, self.second_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
         self.tier = tier
@@ -69,7 +72,50 @@ class LittleFar:
             derived=[self.far],
             worker=self.worker,
         )
+        self.far.begin(self.store)
+        if leads:
+            self.far.attach(self.store)
+        else:
+            self.store.only_copy("it copies")
+
+    # --- copying ----------------------------------------------------------------------------------------------------
+
+    def copy(self, leader: LittleFar) -> None:
+        """Take everything that the leader's log has more."""
+        theirs, own = leader.store.log, self.store.begin_raw()
+        at = max(own, theirs.start) if self.store.log.sequence.segments else theirs.start
+        while at < theirs.written_end:
+            segment = theirs.sequence.find(at)
+            assert segment is not None
+            end = min(segment.end, theirs.written_end)
+            data = theirs.read_written(at, end - at)
+            assert data is not None
+            self.store.append_raw(at, data)
+            at = end
+        self.store.commit()
+
+    def lead(self) -> None:
+        """It becomes the leader."""
+        self.store.begin_raw()
+        self.store.allow(COPY)
         self.far.attach(self.store)
+
+    def save(self) -> None:
+        """Everything is durable."""
+        saved: list[bool] = []
+        self.store.save_durably(saved.append)
+        while not saved:
+            self.clock.advance(1)
+            self.step()
+        assert saved == [True]
+
+    def remove_log(self, count: int) -> None:
+        """Retention: the oldest files of the log go, as far as nothing in them is needed here."""
+        self.save()
+        needed, segments = self.far.lowest_needed(), self.store.log.sequence.segments[:-1]
+        count = min(count, sum(needed is None or segment.end <= needed for segment in segments))
+        if count:
+            self.store.remove_paths(self.store.drop_first_segments(count))
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -126,7 +126,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is due later than this waits in the far tier; what comes nearer joins the others."""
 
     timer_far_url: str = ""
-    """Where the far tier's files lie: a directory, or a URL that pyarrow knows. Empty: `far` in the data directory."""
+    """Where the far tier's files lie: a directory, or a URL that pyarrow knows; a master and its slaves may share one. Empty: `far` in
+    the data directory, which is never shared."""
 
     timer_max_delay_sec: int = 0
     """Timer messages that are further away are refused. 0: none is too far before the end of the year 9999."""

@@ -22,6 +22,19 @@ REPLICATION_FILE = "orbitmq-replication.json"
 DIRECTORY_ID_BYTES = 16
 
 
+class FarStorage(msgspec.Struct, omit_defaults=True):
+    """What is known of the storage of the far tier that copies share."""
+
+    mark: str = ""
+    """Its mark; empty where none is shared."""
+    url: str = ""
+    """Where it was when the mark was read."""
+    sharers: list[int] = []
+    """Ids of slaves that have said that they share it."""
+    followed: bool = False
+    """This broker has followed another one that writes there, and has not written there since."""
+
+
 class KeptState(msgspec.Struct):
     directory: str
     """32 hexadecimal digits, made once at random."""
@@ -41,6 +54,7 @@ class KeptState(msgspec.Struct):
     """Directory, within the root, into which the next start puts the store, to begin with nothing; empty where it is not to."""
     aside_end: int = 0
     """With `aside`: where the log of the master ended when that was decided."""
+    far: FarStorage = msgspec.field(default_factory=FarStorage)
 
     def note_copy(self, address: str) -> bool:
         """A broker there has this log; whether that is news."""
@@ -57,6 +71,7 @@ class KeptState(msgspec.Struct):
             **({} if not self.seeding_until else {"seedingUntil": self.seeding_until}),
             **({} if not self.aside else {"aside": self.aside, "asideEnd": self.aside_end}),
             **({} if not self.copies else {"copies": self.copies}),
+            **({} if self.far == FarStorage() else {"far": msgspec.to_builtins(self.far)}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -71,6 +86,7 @@ class _Table(msgspec.Struct):
     aside: str = ""
     aside_end: int = msgspec.field(default=0, name="asideEnd")
     copies: list[str] = []
+    far: FarStorage = msgspec.field(default_factory=FarStorage)
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
@@ -106,4 +122,5 @@ def read_state(table: object, new_directory: str) -> KeptState:
         seeding_until=read.seeding_until,
         aside=read.aside,
         aside_end=read.aside_end,
+        far=read.far,
     )

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
+from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import Files
 from orbitmq.store.worker import Notify, ThreadWorker
@@ -30,8 +31,11 @@ def far_place(settings: ServerSettings) -> str:
 
 def far_folders(settings: ServerSettings, files: Files) -> list[Path]:
     """Where the tier lies in a local directory: that one, so that the store can claim it. Brokers with one configuration file would else
-    write their files over each other's, which have the same names. It is made where a key names it."""
+    write their files over each other's, which have the same names. It is made where a key names it. A slave claims none: its master may
+    share it, and who writes there says so in it."""
     place = far_place(settings)
+    if settings.replication.kind is BrokerKind.SLAVE and settings.broker.timer_far_url:
+        return []
     if "://" in place and not place.startswith("file://"):
         return []
     folder = Path(unquote(urlsplit(place).path) if "://" in place else place).absolute()

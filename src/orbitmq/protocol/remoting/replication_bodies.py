@@ -19,6 +19,7 @@ class FollowRequest(JsonBody):
     `tail_crc` is the CRC-32 of its last `tail_bytes` bytes. `process` is another text in each life of the slave's process. With `compares`
     it only asks what its log is to the master's, and gets no ticket.
     `address` is where the main port is reached. `is_damaged`: it has not all of that log, because its disk has lost some in the middle.
+    `far` is the mark of the storage that it is configured to share for the far tier, `-` where that bears none, empty where it shares none.
     """
 
     broker_name: str
@@ -33,17 +34,23 @@ class FollowRequest(JsonBody):
     compares: bool = False
     address: str = ""
     is_damaged: bool = False
+    far: str = ""
 
 
 class FollowAnswer(JsonBody):
     """Answer to FOLLOW_LOG: `ticket` (hexadecimal digits) is good once and for half a minute. `epochs` are the master's, whose log goes up
-    to `end`. To one that only compares: `relation` (see `orbitmq.replication.log_relation`) and `why`, for people."""
+    to `end`. `far` is the mark of the storage that both share for the far tier, empty where they do not; a slave without a log is told as
+    well which state of the master lies there for it, by store and number (0: none). To one that only compares: `relation` (see
+    `orbitmq.replication.log_relation`) and `why`, for people."""
 
     ticket: str = ""
     epochs: str = ""
     end: Int64 = 0
     relation: str = ""
     why: str = ""
+    far: str = ""
+    far_store: str = ""
+    far_serial: Int64 = 0
 
 
 class PromoteRequest(JsonBody):

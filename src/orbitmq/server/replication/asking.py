@@ -32,6 +32,7 @@ from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.ticket_office import adopt_epochs
 from orbitmq.server.outbound import Calling, Outbound
 from orbitmq.server.registration import BrokerIdentity
+from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.commit_log import CommitLog
 
@@ -54,8 +55,10 @@ class Asking:
         clock: Clock,
         calling: Calling,
         is_damaged: Callable[[], bool],
+        far: FarCopies,
     ) -> None:
         """`is_damaged()`: the log lacks something in the middle."""
+        self._far: Final = far
         self._identity = identity
         self._process = os.urandom(PROCESS_ID_BYTES).hex()
         self._is_damaged = is_damaged
@@ -73,6 +76,7 @@ class Asking:
             raise MasterUnasked(f"it cannot be told who this slave is, as a next start would not know: {why_not}")
         state = self._kept.state
         wanted = self._wanted(log_id)
+        wanted.far = await self._far.claim()
         try:
             answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
         except ClientError as error:
@@ -85,6 +89,7 @@ class Asking:
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError(answer.code, answer.remark or "", address=main)
         found = _ticket(answer, main)
+        await self._far.take(found)
         is_news = adopt_epochs(state, found)
         is_news = state.note_copy(main) or is_news
         if not wanted.end and found.end > state.seeding_until:

@@ -4,7 +4,7 @@ Rules of this file
 1. A master appends, a slave does not: the parts that append are attached to the store of a master only, and the store of a slave refuses
    every append of its own, whoever asks for it.
 2. Where nobody asked for the port for slaves, a broker does without it when it is taken, and says so.
-3. The far tier's files are not copied: where messages wait in it no slave is taken, and from the first slave on it takes nothing in.
+3. The far tier's files are not copied: `far_copies` says whether it goes on beside copies, and who is taken.
 4. Tables are recorded from the first slave on, also after a start, until the last one is forgotten; at a synchronous master always. A
    slave of RocketMQ's master, in whose log they are not, asks for them.
 5. A slave becomes master when that is on its disk, and not while its master answers or another slave has more.
@@ -38,6 +38,7 @@ from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import Asking
+from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.mending import Mending
@@ -102,12 +103,11 @@ class ReplicationRole:
         self._appenders = appenders
         assert derived.tables is not None
         self._tables = derived.tables
-        self._far = derived.far
         self._registrar = registrar
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
-        new_directory = os.urandom(DIRECTORY_ID_BYTES).hex()
-        self._kept = KeptFile(file, new_directory, self._saver, store.deadlines, process.clock)
+        self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
+        self._far_copies = FarCopies(derived.far, process.settings.broker.timer_far_url, store, self._kept, self._saver)
         self._asking = Asking(
             registrar.identity,
             store.log,
@@ -115,6 +115,7 @@ class ReplicationRole:
             process.clock,
             process.calling,
             is_damaged=lambda: bool(self.mending.damage.places),
+            far=self._far_copies,
         )
         self.mending: Final = self._made_mending()
         self._promoting: asyncio.Task[None] | None = None
@@ -191,17 +192,7 @@ class ReplicationRole:
         """From now on everything that a copy needs is in the log."""
         self._tables.copy_follows(True)
         self.mending.check()
-        if self._far is not None:
-            self._far.leave_to_log()
-
-    def _why_not_now(self) -> str:
-        """Why no copy may follow; empty where one may."""
-        if self._far is None or not self._far.is_needed:
-            return ""
-        return (
-            f"{self._far.held.pending_count} messages wait in the far tier, whose files a copy does not get: "
-            "`orbitmq timer far restore` brings them back into the log"
-        )
+        self._far_copies.tell()
 
     def _settings_now(self, given: ReplicationSettings) -> ReplicationSettings:
         """A slave that was made master is one after a start as well, until its settings say so themselves."""
@@ -255,7 +246,7 @@ class ReplicationRole:
         elif self.port is not None:
             told.update(facts_of_master(self.port, self._process.clock))
             told[f"{PREFIX}Known"] = str(sorted(self._kept.state.slaves))
-            told[f"{PREFIX}Refuses"] = self._why_not_now()
+            told[f"{PREFIX}Refuses"] = self._far_copies.why_not(None)
         return told
 
     @property
@@ -284,9 +275,8 @@ class ReplicationRole:
         self._find_deliveries()
         self._look_what_lacks()
         self.port = self._made_port()
+        self._far_copies.lead(self.port, copies_follow=self._tables.is_followed)
         self._appenders.attach()
-        if self._tables.is_followed and self._far is not None:
-            self._far.leave_to_log()
         asked_for = bool(self._settings.listen_port) or self.kind is BrokerKind.SYNC_MASTER
         if not self._settings.listens or not (listens or asked_for):
             self.port.serve_nobody()
@@ -513,10 +503,23 @@ class ReplicationRole:
         """A ticket for a slave, or why it gets none."""
         if self._tickets is None or self.port is None or self.port.address is None:
             done(FollowRefused("this broker takes no slaves: its port for them is not open"))
-        elif not wanted.compares and (why_not := self._why_not_now()):
-            done(FollowRefused(why_not))
-        else:
+        elif wanted.compares:
             self._tickets.issue(wanted, done)
+        else:
+            self._far_copies.prepare(wanted, partial(self._issue, wanted, done))
+
+    def _issue(
+        self,
+        wanted: FollowRequest,
+        done: Callable[[FollowAnswer | OrbitError], None],
+        told: FollowAnswer | OrbitError,
+    ) -> None:
+        if isinstance(told, OrbitError):
+            done(told)
+        elif self._tickets is None:
+            done(FollowRefused("this broker takes no slaves any more"))
+        else:
+            self._tickets.issue(wanted, done, partial(self._far_copies.granted, wanted.broker_id, told))
 
     def forget(self, slave_id: int, done: Callable[[bool | OrbitError], None]) -> None:
         """Another directory may come with this id. False: it was not known."""
@@ -524,6 +527,8 @@ class ReplicationRole:
             done(False)
             return
         self._tickets.forget(slave_id, done)
+        if self._kept.state.far.mark:
+            self._far_copies.tell()
         if not (self._kept.state.slaves or self.port.connections or self._settings.rule().needed):
             self._tables.copy_follows(False)
 
@@ -552,7 +557,7 @@ class ReplicationRole:
             store,
             CopiesGate(store, copies, process.clock),
             self._reader,
-            why_not=self._why_not_now,
+            why_not=self._far_copies.why_not_slave,
             follows=self._copy_follows,
             redeem=self._tickets.redeem,
             suspect=self.mending.suspect,

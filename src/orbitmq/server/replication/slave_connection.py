@@ -93,10 +93,10 @@ class SlaveConnection(asyncio.Protocol):
 
     def _may_follow(self, secret: bytes | None) -> bool:
         port = self._port
-        if why_not := port.asks.why_not():
-            self.end(LinkEnd.REFUSED, why_not)
-            return False
         if secret is None:
+            if why_not := port.asks.why_not(None):
+                self.end(LinkEnd.REFUSED, why_not)
+                return False
             if port.may_follow_unnamed(self._host):
                 return True
             self.end(LinkEnd.REFUSED, "it has no ticket, and haPeerAddresses does not name its address")
@@ -105,6 +105,9 @@ class SlaveConnection(asyncio.Protocol):
         bearer = port.asks.redeem(secret, now_ns)
         if isinstance(bearer, TicketRefusal):
             self.end(LinkEnd.REFUSED, bearer.value)
+            return False
+        if why_not := port.asks.why_not(bearer.slave_id):
+            self.end(LinkEnd.REFUSED, why_not)
             return False
         self.slave, self.main_address, self._is_damaged = str(bearer.slave_id), bearer.address, bearer.is_damaged
         port.replace(self)

@@ -42,7 +42,7 @@ WAKEUP: Final = "slaves"
 class _Asks(NamedTuple):
     """Whom a connection asks and tells beside the link and the gate."""
 
-    why_not: Callable[[], str]
+    why_not: Callable[[int | None], str]
     follows: Callable[[], None]
     redeem: Callable[[bytes, int], TicketBearer | TicketRefusal]
     suspect: Callable[[int], bool]
@@ -58,13 +58,14 @@ class SlavePort:
         gate: CopiesGate,
         worker: Worker,
         *,
-        why_not: Callable[[], str],
+        why_not: Callable[[int | None], str],
         follows: Callable[[], None],
         redeem: Callable[[bytes, int], TicketBearer | TicketRefusal],
         suspect: Callable[[int], bool],
     ) -> None:
-        """`why_not()` says why nobody may follow now, `redeem` whose ticket a secret is; `follows()` is called when a slave begins
-        to follow, before it is sent anything more; `suspect(position)` when what was to be sent is no sound record."""
+        """`why_not(id)` says why the slave with that id, or one without a ticket (None), may not follow now, `redeem` whose ticket a
+        secret is; `follows()` is called when a slave begins to follow, before it is sent anything more; `suspect(position)` when what was
+        to be sent is no sound record."""
         access = process.settings.access
         self.gate: Final = gate
         self.settings: Final = process.settings.replication.link()

@@ -43,13 +43,20 @@ class Ticketing:
         """Who follows now: `followed_from(id)` is its address, empty where no slave with that id does."""
         self._office.followed_from = followed_from
 
-    def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
-        """A ticket for a slave, or why it gets none (FollowRefused; StoreUnwritableError where it could not be saved who it is)."""
+    def issue(
+        self,
+        wanted: FollowRequest,
+        done: Callable[[FollowAnswer | OrbitError], None],
+        granted: Callable[[FollowAnswer], bool] = lambda answer: False,
+    ) -> None:
+        """A ticket for a slave, or why it gets none (FollowRefused; StoreUnwritableError where it could not be saved who it is).
+        `granted(answer)` may add to what the slave is told, and says whether that changed what is kept."""
         try:
             if wanted.compares:
                 done(self._office.compare(wanted))
                 return
             answer = self._office.issue(wanted, os.urandom(TICKET_BYTES), self._clock.monotonic_ns())
+            self._office.is_changed |= granted(answer)
         except OrbitError as error:
             if isinstance(error, TwinRefused) and self._told_twins.get(wanted.broker_id) != str(error):
                 self._told_twins[wanted.broker_id] = str(error)

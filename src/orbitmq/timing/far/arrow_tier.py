@@ -5,6 +5,8 @@
     keys/<name of the first with ~ for />     index of the files that were written together: their keys and unique keys, sorted
     loads/<job and attempt>-<...>.parquet     the same, written by others: rows are counted from 0, the state says what is added
     manifest.json                             copy of the broker's state file
+    mark                                      where storage is shared: by what brokers know that theirs is the same
+    writers/<...>                             likewise: who writes; see `writers`. Names of files say it too
 
 Rules of this file
 1. Rows of a file are sorted by due time, then source, in row groups small enough to read one for a page.
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
+from secrets import token_hex
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -66,10 +69,12 @@ from orbitmq.timing.far.tier import (
     Opened,
     Rows,
 )
+from orbitmq.timing.far.writers import WRITERS, latest_writer, next_writer, writer_of
 from orbitmq.units import DAY_MS
 
 R = TypeVar("R")
 REPEATING: Final = ["topic", "tags", "bornHost", "storeHost", "properties.key_value.key"]
+MARK_FILE: Final = "mark"
 Damaged = dict[str, str]
 """Files and indexes that could not be read, and why."""
 
@@ -102,6 +107,35 @@ class ArrowTier:
             raise FarUnreachableError(f"{MANIFEST_FILE} in the far tier at {self._url} is damaged: {error}") from error
         return Opened(saved.serial, saved.store)
 
+    def mark(self, wanted: str) -> str:
+        if wanted:
+            return self.storage.write_once(MARK_FILE, wanted.encode()).decode("ascii", "replace")
+        return (self.storage.read(MARK_FILE) or b"").decode("ascii", "replace")
+
+    def lead(self, directory: str, writer: str, takes_over: bool) -> str:
+        if not writer:
+            name = next_writer(self._writers(), directory, token_hex(4), takes_over=takes_over)
+            if name is not None:
+                self.storage.write(f"{WRITERS}/{name}", b"")
+            writer = name or ""
+        known = self._writers()
+        if (last := latest_writer(known)) != writer:
+            raise FarUnreachableError(
+                f"another broker took over the storage of the far tier ({last or 'and its name was removed'})",
+                remedy="if that one leads, start this one as its slave (brokerRole=SLAVE) on an empty directory; if this one is "
+                f"to lead, stop that one and remove {WRITERS}/ from the storage",
+            )
+        for earlier in known:
+            if earlier < writer:
+                self.storage.remove(f"{WRITERS}/{earlier}")
+        return writer
+
+    def _writers(self) -> list[str]:
+        return [file.name.rpartition("/")[2] for file in self.storage.files(WRITERS)]
+
+    def manifest(self) -> bytes:
+        return self.storage.read(MANIFEST_FILE) or b""
+
     def stop(self) -> None:
         self._open.clear()
         self._storage = None
@@ -128,7 +162,7 @@ class ArrowTier:
         repeating = REPEATING if "topic" in table.column_names else ()
         self.storage.write(name, parquet_bytes(table, group_rows=FAR_ROW_GROUP_ROWS, repeating=repeating))
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int, tests_records: bool) -> Compaction:
+    def compact(self, files: list[FileView], dead: list[int], stem: str, tests_records: bool) -> Compaction:
         tables: list[pa.Table] = []
         result = Compaction([], [], {}, [], [])
         for file in files:
@@ -147,7 +181,7 @@ class ArrowTier:
             offsets = table.column("commitLogOffset")
             gone = pc.is_in(offsets, value_set=pa.array([source - 1 for source in dead], pa.int64()))
             result.dropped = [offset + 1 for offset in offsets.filter(gone).to_pylist()]
-            result.added = self._write(list(_by_days(table.filter(pc.invert(gone)).sort_by(ORDER), serial)))
+            result.added = self._write(list(_by_days(table.filter(pc.invert(gone)).sort_by(ORDER), stem)))
         return result
 
     def _readable(
@@ -183,8 +217,8 @@ class ArrowTier:
             }
         )
 
-    def index(self, files: list[FileView], serial: int) -> str:
-        name = keys_name(f"{LOADS}/{serial:020d}.parquet")
+    def index(self, files: list[FileView], stem: str) -> str:
+        name = keys_name(f"{LOADS}/{stem}.parquet")
         read = partial(pq.ParquetFile.read, columns=INDEX_COLUMNS)
         keys = [keys_of(placed(self._reading(file.name, read), file.base), at) for at, file in enumerate(files)]
         self._replace(name, pa.concat_tables(keys).sort_by(KEY_ORDER))
@@ -198,11 +232,13 @@ class ArrowTier:
             self._open.forget(name)
             self.storage.remove(name)
 
-    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
+    def sweep(self, known: list[str], loads_before_ms: int, writer: str) -> list[str]:
         kept = set(known)
         files = [file for place in (LANDING, DAYS, KEYS) for file in self.storage.files(place)]
         files += [file for file in self.storage.files(LOADS) if 0 < file.written_at_ms < loads_before_ms]
-        unknown = [file.name for file in files if file.name not in kept]
+        unknown = [
+            file.name for file in files if file.name not in kept and (not writer or writer_of(file.name) <= writer)
+        ]
         self.remove(unknown)
         return unknown
 
@@ -312,7 +348,7 @@ def _first(found: pa.Table, matches: pa.Table | None, query: FarQuery) -> pa.Tab
     return pa.concat_tables([found, matches]).sort_by(BY_TIME).slice(0, query.limit + 1)
 
 
-def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
+def _by_days(table: pa.Table, stem: str) -> Iterator[tuple[str, pa.Table]]:
     """A file for each day with many rows, and one landing file for the others, which stays small: where few rows of many days come
     together, fewer rows are enough for a file."""
     parts: list[tuple[int, pa.Table]] = []
@@ -328,6 +364,6 @@ def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
     rest = [part for _, part in parts if part.num_rows < rows_min]
     for day, part in parts:
         if part.num_rows >= rows_min:
-            yield f"{day_directory(day)}/{serial:020d}.parquet", part
+            yield f"{day_directory(day)}/{stem}.parquet", part
     if rest:
-        yield f"{LANDING}/compacted-{serial:020d}.parquet", pa.concat_tables(rest)
+        yield f"{LANDING}/compacted-{stem}.parquet", pa.concat_tables(rest)

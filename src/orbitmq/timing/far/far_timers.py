@@ -32,6 +32,7 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import Worker
 from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import change_message, decode_change, far_facts, finish_of, source_of_far
@@ -40,6 +41,7 @@ from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.queries import FarPage, find
+from orbitmq.timing.far.sharing import Sharing
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import SavedState, StateFile
 from orbitmq.timing.far.tier import FarQuery
@@ -91,20 +93,21 @@ class FarTimers:
         nothing is taken in. With `takes` false nothing new is taken in, what is there comes back in its time."""
         self.url: Final = url
         self._takes = takes and helpers is not None
-        self._is_copied = False
+        self._stays_in_log = False
+        """Copies get the log, and not the files."""
         self.held = FarState()
         """The pending messages, and where they are."""
         self._clock = clock
         self._horizon = Horizon(horizon_ms)
-        self._saving = StateFile(files, root, clock, self.held)
+        self.saving: Final = StateFile(files, root, clock, self.held)
         self._log: CommitLog | None = None
         self._store: MessageStore | None = None
         self._may_append = False
         self._done_at_start: dict[int, int] = {}
-        """Finished messages that no file holds, as the saved state has them, until the log has been read."""
+        """Finished messages that no file holds, as the saved state has them, until the log has been read up to where it speaks of."""
         self.keeper: FarKeeper | None = None
         if helpers is not None:
-            self.keeper = FarKeeper(self.held, self._saving, clock, helpers, self._horizon, precision_ms)
+            self.keeper = FarKeeper(self.held, self.saving, clock, helpers, self._horizon, precision_ms)
 
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
@@ -137,6 +140,8 @@ class FarTimers:
                     self._change(entry.physical_offset)
         if entries:
             held.position = max(known, entries[-1].end_offset)
+            if held.position > known and self._store is not None:
+                self._done_at_start = {}
         if touched and self._store is not None and self.keeper is not None:
             self.keeper.applied(held.position, finished)
 
@@ -168,7 +173,7 @@ class FarTimers:
             logger.error("the change of the far tier at %d is left out: %s", position, error)
 
     def state(self) -> object:
-        return self._saving.mark()
+        return self.saving.mark()
 
     def write(self) -> None:
         """Nothing: what changed since the last durable save is in the log, which is read from there."""
@@ -176,10 +181,12 @@ class FarTimers:
     def begin_sync(self) -> None:
         if self.keeper is not None:
             self.keeper.rotate()
-        self._saving.begin()
+        if not self._may_append:
+            self.held.files.forget_garbage()
+        self.saving.begin()
 
     def datasync(self) -> None:
-        self._saving.write()
+        self.saving.write()
 
     # --- recovery (Recoverable) -------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ class FarTimers:
         self._log = log
         held, queue = self.held, queues.get(FAR_TIMER_TOPIC, 0)
         mark = state if position is not None and isinstance(state, dict) and not state.get("changed") else None
-        saved = self._saving.load()
+        saved = self.saving.load()
         if saved is None:
             firsts = [_first(queue)]
             if mark is None:  # files may have been loaded where no message was ever sent
@@ -205,10 +212,12 @@ class FarTimers:
             return held.position
         held.restore(saved)
         if position is not None and mark is not None and mark.get("serial") == saved.serial:
-            held.position = position
+            held.position = max(
+                position, saved.position
+            )  # a state that was taken from another broker is ahead of a log that still comes
         self._done_at_start = saved.done
         self._load_buffered(log, queue, saved)
-        self._saving.restored()
+        self.saving.restored()
         return held.position
 
     def _load_buffered(self, log: CommitLog, queue: ConsumeQueue | None, saved: SavedState) -> None:
@@ -243,12 +252,31 @@ class FarTimers:
 
     def finish_restore(self) -> None:
         """The log has been read to its end."""
-        self._done_at_start = {}
+        if self._log is None or self._log.end >= self.held.position:
+            self._done_at_start = {}
+
+    # --- a state from another broker --------------------------------------------------------------------------------
+
+    def take_state(self, saved: SavedState, worker: Worker, done: Callable[[BaseException | None], None]) -> None:
+        """Begin with what another broker with this log knew at `saved.position`, before any of the log has come: what it says up to there
+        is passed over, but for the messages that no file holds. `done` hears when the state is durable, or why it is not: then nothing
+        has changed."""
+
+        def written(result: tuple[bytes, SavedState] | BaseException) -> None:
+            if isinstance(result, BaseException):
+                done(result)
+                return
+            self.held.restore(result[1])
+            self._done_at_start = result[1].done
+            self.saving.taken(*result)
+            done(None)
+
+        worker.submit(lambda: self.saving.write_taken(saved), written)
 
     # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
 
     def lowest_needed(self) -> int | None:
-        return self._saving.lowest_needed()
+        return self.saving.lowest_needed()
 
     def bytes_below(self, position: int) -> int:
         """Size of the messages that no file holds and that lie below a log position."""
@@ -278,6 +306,8 @@ class FarTimers:
     def begin(self, store: MessageStore) -> None:
         """The store is open: what waits can be found."""
         self._store = store
+        if self.keeper is not None:
+            self.keeper.begin(store)
 
     def attach(self, store: MessageStore) -> None:
         """Begin to move messages (`Appender`). Without what reads the tier's files this is for a store that has none."""
@@ -329,11 +359,11 @@ class FarTimers:
     @property
     def takes_messages(self) -> bool:
         """Whether new messages are taken in."""
-        return self._takes
+        return self._takes and not self._stays_in_log
 
     def accepts(self, deliver_ms: int, now_ms: int) -> bool:
         """Whether a message due at `deliver_ms` belongs here, and can be taken in. Cost: 0.2 us."""
-        return self._takes and self._horizon.accepts(deliver_ms, now_ms)
+        return self._takes and not self._stays_in_log and self._horizon.accepts(deliver_ms, now_ms)
 
     @property
     def is_needed(self) -> bool:
@@ -366,10 +396,13 @@ class FarTimers:
             self.held.files.give_up_damaged()
             self.keeper.arm()
 
-    def leave_to_log(self) -> None:
-        """Take nothing in and load no files any more: copies of the log do not get the tier's files. What is here comes in its time."""
-        self._takes = False
-        self._is_copied = True
+    def share(self, sharing: Sharing, *, takes: bool) -> None:
+        """What this broker is to storage that copies share. Unless it `takes`, because copies do not get the tier's files, nothing is taken
+        in and no files are loaded until the next call; what is here comes in its time."""
+        self._stays_in_log = not takes
+        if self.keeper is not None:
+            self.keeper.storage.share(sharing)
+            self.keeper.arm()
 
     def restore_all(self) -> None:
         """Promote everything, and take nothing in until the next start: for a store that goes back to a Java
@@ -394,7 +427,7 @@ class FarTimers:
         store = self._store
         if store is None or not self._may_append:
             raise StoreUnwritableError(NOT_ATTACHED)
-        if self._is_copied and load.left:
+        if self._stays_in_log and load.left:
             raise StoreUnwritableError(
                 "slaves copy this broker's log and do not get the far tier's files: send these messages instead"
             )

@@ -71,6 +71,10 @@ class TierFiles:
         """The list goes into the saved state with this number."""
         self._garbage = {name: serial if number is None else number for name, number in self._garbage.items()}
 
+    def forget_garbage(self) -> None:
+        """Somebody else removes what this log lets go of, or a sweep of the whole tier does."""
+        self._garbage.clear()
+
     def removable(self, serial: int) -> list[str]:
         """Files and indexes to be removed when the state with this number is durable."""
         return [name for name, number in self._garbage.items() if number is not None and number <= serial]
@@ -89,6 +93,11 @@ class TierFiles:
     def names(self) -> list[str]:
         """Names of all files and indexes."""
         return [*self.by_name, *self.index_uses]
+
+    @property
+    def not_removed(self) -> list[str]:
+        """Likewise, and of those that wait to be removed."""
+        return [*self.names, *self._garbage]
 
     @property
     def sound(self) -> list[FarFile]:

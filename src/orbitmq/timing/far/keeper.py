@@ -8,7 +8,8 @@ Rules of this file
 2. A message is appended only while it is pending, and is *leaving* from then until the log says so or the write fails.
 3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. What cannot be read of a damaged
    file is left out and kept; see `files`.
-4. A file is removed when the state that does not need it is durable and its copy lies in the tier, not before.
+4. A file is removed when the state that does not need it is durable, its copy lies in the tier, and every copy of the log that is known has
+   the record that lets go of it (in shared storage: it may lead, and need the file), not before.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.clock import Clock
+from orbitmq.deadlines import Deadlines
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits.far import (
     FAR_ANSWER_MS,
     FAR_COMPACTION_PAUSE_MS,
     FAR_GARBAGE_MS,
+    FAR_IDLE_MS,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
     FAR_LANDING_ROWS_MAX,
@@ -52,6 +55,7 @@ from orbitmq.timing.far.changes import (
     source_of_far,
 )
 from orbitmq.timing.far.loads import Load, Loading
+from orbitmq.timing.far.log_reads import Read, read_units
 from orbitmq.timing.far.plan import (
     Horizon,
     compaction,
@@ -63,10 +67,16 @@ from orbitmq.timing.far.plan import (
     without_index,
 )
 from orbitmq.timing.far.process import Helpers
+from orbitmq.timing.far.sharing import StorageEntry
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import StateFile
-from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Tier, refuse_foreign, view_of
-from orbitmq.timing.release import read_cold
+from orbitmq.timing.far.tier import (
+    Compaction,
+    FarFileDamagedError,
+    Rows,
+    Tier,
+    view_of,
+)
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.timing")
@@ -74,13 +84,10 @@ T = TypeVar("T")
 
 WAKEUP: Final = "far-timers"
 SLICE: Final = "far-timers slice"
+IDLE: Final = "far-timers idle"
 
 TAKEN: Final = -1
 """Instead of the log position of a change: taken by retention."""
-
-
-Read = list[tuple[FarUnit, bytes | None]]
-"""Messages and their records as the log has them; None stands for a record that is damaged or gone."""
 
 
 class _Leaving(NamedTuple):
@@ -121,6 +128,10 @@ class FarKeeper:
         self.horizon = horizon
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
+        self._deadlines: Deadlines | None = None
+        self.storage = StorageEntry(saving)
+        self._led_from = 0
+        """Log position from which on this keeper has learnt itself which files nothing needs any more."""
         self._attachment = 0
         """How many times it was attached or detached: what a step began under an earlier one comes to nothing."""
         self._busy = False
@@ -129,7 +140,6 @@ class FarKeeper:
         self._awaiting: int | None = None
         """Log position of the record that ends the present step."""
         self._batch: _Batch | None = None
-        self._opened = False
         self._swept_ns = 0
         self._retry_ns = 0
         self._pause_ms = 0
@@ -152,11 +162,18 @@ class FarKeeper:
         self.quarantined_count = 0
         self.failure_count = 0
 
+    def begin(self, store: MessageStore) -> None:
+        """Questions may come, also to one that is not attached."""
+        self._deadlines = store.deadlines
+        store.deadlines.define(IDLE, self._rest_detached)
+
     def attach(self, store: MessageStore) -> None:
         if self._store is not None:
             return
         self._store = store
         self._attachment += 1
+        self._state.files.forget_garbage()  # the first sweep finds what has not been removed
+        self._led_from, self._swept_ns = self._state.position, 0
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.define(SLICE, self._slice)
         self.arm()
@@ -170,7 +187,7 @@ class FarKeeper:
         self._store, self._batch, self._awaiting = None, None, None
         self._busy = self._is_to_look = False
         self._attachment += 1
-        self._opened = False  # another broker may keep the files until the next time
+        self.storage.leave()
         self._published = -1
         self.leaving.clear()
         self.changing = {source: at for source, at in self.changing.items() if at != TAKEN}
@@ -224,7 +241,14 @@ class FarKeeper:
     def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
         """Put a question to the tier."""
         self.arm()
+        if self._deadlines is not None:
+            self._deadlines.arm(IDLE, self._clock.monotonic_ns() + FAR_IDLE_MS * NS_PER_MS)
         self._helpers.ask(job, done)
+
+    def _rest_detached(self) -> None:
+        """While nothing is moved, questions alone keep a process running."""
+        if self._store is None and self._deadlines is not None and (idle_ms := self._helpers.rest()) is not None:
+            self._deadlines.arm(IDLE, self._clock.monotonic_ns() + idle_ms * NS_PER_MS)
 
     # --- what next --------------------------------------------------------------------------------------------------
 
@@ -292,9 +316,11 @@ class FarKeeper:
     ) -> bool:
         """Have a helper run `job`, then append what `then` makes of its result. One that `writes` a file takes long."""
 
+        may_sweep = bool(self._saving.serial) and self._may_sweep
+
         def opened_job(tier: Tier) -> T:
-            if not self._opened:
-                self._open(tier)
+            if self.storage.enter(tier) and may_sweep:
+                self._sweep_now(tier)
             return job(tier)
 
         self._busy = True
@@ -311,13 +337,10 @@ class FarKeeper:
 
         return told
 
-    def _open(self, tier: Tier) -> None:
-        """Runs elsewhere, and touches nothing of the state but what cannot change while a step runs."""
-        opened = tier.open()
-        refuse_foreign(opened, self._saving.serial, self._saving.store_id)
-        if self._saving.serial:
-            self._sweep_now(tier)
-        self._opened = True
+    @property
+    def _may_sweep(self) -> bool:
+        """Whether every copy knows which files this log let go of before this keeper led: what is unknown is nobody's."""
+        return self.storage.sharing.copies_have(self._led_from)
 
     def _ran(self, result: Any, then: Callable[[Any], _Outcome | None]) -> None:
         self._busy = False
@@ -331,6 +354,7 @@ class FarKeeper:
         else:
             self._pause_ms = 0
             self.trouble = None
+            self.storage.tell()
             if (outcome := then(result)) is not None:
                 self._append(*outcome)
         self.arm()
@@ -338,7 +362,7 @@ class FarKeeper:
 
     def _failed(self, error: BaseException) -> None:
         self.failure_count += 1
-        self._opened = False
+        self.storage.is_open = False
         self._pause_ms = min(max(self._pause_ms * 2, FAR_RETRY_MS), FAR_RETRY_MS_MAX)
         self._retry_ns = self._clock.monotonic_ns() + self._pause_ms * NS_PER_MS
         self.trouble = f"{type(error).__name__}: {error}"
@@ -348,7 +372,7 @@ class FarKeeper:
         """Read messages that no file holds, then go on with `done`."""
         self._busy = True
         given_up = self._unless_detached(lambda _: self._give_up())
-        read_units(store, units, self._unless_detached(done), lambda: given_up(None), self)
+        read_units(store, units, self._unless_detached(done), lambda: given_up(None), lambda: self.is_closed)
         return True
 
     def _append(self, messages: Sequence[_Leaving], change: Change | None) -> None:
@@ -450,14 +474,20 @@ class FarKeeper:
         return damaged is not None and self._write_anew([damaged[0]], is_damaged=True, gives_up=damaged[1])
 
     def _write_anew(self, files: list[FarFile], *, is_damaged: bool = False, gives_up: bool = False) -> bool:
-        views, dead, number = [view_of(file) for file in files], self._state.finished_rows, self._state.position
+        views, dead, number = (
+            [view_of(file) for file in files],
+            self._state.finished_rows,
+            f"{self._state.position:020d}",
+        )
         names = [view.name for view in views]
 
         def written(result: Compaction) -> _Outcome:
             units, change = self._state.files.rewritten(names, result, gives_up=gives_up)
             return [_of_unit(unit) for unit in units], change
 
-        return self._run(lambda tier: tier.compact(views, dead, number, is_damaged), written, writes=True)
+        return self._run(
+            lambda tier: tier.compact(views, dead, number + self.storage.written_by(), is_damaged), written, writes=True
+        )
 
     def _land(self, store: MessageStore) -> bool:
         """Write what only the log holds to a file."""
@@ -480,7 +510,11 @@ class FarKeeper:
                 return unreadable, Landed(first, following, seen, file, self._clock.now_ms())
 
             if records:
-                self._run(lambda tier: tier.land(landing_name(first, following), records), landed, writes=True)
+                self._run(
+                    lambda tier: tier.land(landing_name(first, following, self.storage.written_by()), records),
+                    landed,
+                    writes=True,
+                )
             else:
                 self._append(*landed(None))
 
@@ -517,7 +551,7 @@ class FarKeeper:
 
     def _remove(self) -> bool:
         names = self._state.files.removable(self._saving.serial)
-        if not names:
+        if not names or not self.storage.sharing.copies_have(self._saving.position):
             return False
 
         def removed(_: None) -> None:
@@ -531,17 +565,22 @@ class FarKeeper:
         chosen = without_index(self._state.files.sound)
         if not chosen:
             return False
-        views, number = [view_of(file) for file in chosen], self._state.position
+        views, number = [view_of(file) for file in chosen], f"{self._state.position:020d}"
         names = [view.name for view in views]
-        return self._run(lambda tier: tier.index(views, number), lambda index: ([], Indexed(index, names)), writes=True)
+
+        def written(tier: Tier) -> str:
+            return tier.index(views, number + self.storage.written_by())
+
+        return self._run(written, lambda index: ([], Indexed(index, names)), writes=True)
 
     def _sweep(self) -> bool:
         is_time = self._clock.monotonic_ns() - self._swept_ns >= FAR_LOAD_SWEEP_MS * NS_PER_MS
-        return self._opened and is_time and self._run(self._sweep_now)
+        return self.storage.is_open and is_time and self._may_sweep and self._run(self._sweep_now)
 
     def _sweep_now(self, tier: Tier) -> None:
-        """Runs elsewhere, as `_open`."""
-        removed = tier.sweep(self._state.files.names, self._clock.now_ms() - FAR_LOAD_FILE_AGE_MS)
+        """Runs elsewhere, and touches nothing of the state but what cannot change while a step runs."""
+        loads_before_ms = self._clock.now_ms() - FAR_LOAD_FILE_AGE_MS
+        removed = tier.sweep(self._state.files.not_removed, loads_before_ms, self.storage.writer)
         if removed:
             logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
         self._swept_ns = self._clock.monotonic_ns()
@@ -559,27 +598,3 @@ class FarKeeper:
             state.files.sound, state.tombstones.items(), asked=is_asked, lost_indexes=state.files.unreadable
         )
         return bool(chosen) and self._write_anew(chosen)
-
-
-def read_units(
-    store: MessageStore,
-    units: list[FarUnit],
-    done: Callable[[Read], None],
-    failed: Callable[[], None],
-    keeper: FarKeeper,
-) -> None:
-    """Read the records of messages that no file holds, where it does not hold the loop. `done` runs on the loop, and the turn ends with
-    it; a keeper that was closed meanwhile hears nothing."""
-
-    def finished(found: list[tuple[int, bytes | None]] | BaseException) -> None:
-        if keeper.is_closed:
-            return
-        if isinstance(found, BaseException) or len(found) < len(units):
-            why = found if isinstance(found, BaseException) else f"{len(units) - len(found)} of {len(units)}"
-            logger.error("far messages could not be read from the log: %s", why)
-            failed()
-            return
-        done([(unit, data) for unit, (_, data) in zip(units, found, strict=True)])
-        store.commit()
-
-    read_cold(store, [(unit.physical_offset, unit.size) for unit in units], finished)

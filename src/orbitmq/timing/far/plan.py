@@ -84,9 +84,9 @@ def first_units(units: Iterable[FarUnit], rows_max: int, bytes_max: int) -> list
     return chosen
 
 
-def landing_name(first: int, following: int) -> str:
-    """Name of the file with far records from queue offset `first` to before `following`."""
-    return f"{LANDING}/{first:020d}-{following:020d}.parquet"
+def landing_name(first: int, following: int, written_by: str = "") -> str:
+    """Name of the file with far records from queue offset `first` to before `following`; see `writers.written_by`."""
+    return f"{LANDING}/{first:020d}-{following:020d}{written_by}.parquet"
 
 
 def day_directory(day: int) -> str:

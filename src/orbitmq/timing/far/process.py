@@ -68,6 +68,9 @@ class ProcessTier:
         """Processes started so far."""
 
     open = _call("open")
+    mark = _call("mark")
+    lead = _call("lead")
+    manifest = _call("manifest")
     land = _call("land")
     rows = _call("rows")
     find = _call("find")

@@ -20,7 +20,8 @@ from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.buffered import Buffered, FarUnit
 from orbitmq.timing.far.changes import source_of_far
-from orbitmq.timing.far.keeper import FarKeeper, Read, read_units
+from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.log_reads import Read, read_units
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, Found
 from orbitmq.timing.timers.changes import known_key
@@ -147,7 +148,7 @@ class _Search:
     def begin(self) -> None:
         units = in_log(self._store, self._state.buffered, self._query)
         if units:
-            read_units(self._store, units, self._from_log, self._fail, self._keeper)
+            read_units(self._store, units, self._from_log, self._fail, lambda: self._keeper.is_closed)
         else:
             self._from_log([])
 

@@ -91,6 +91,8 @@ class _Durable(NamedTuple):
 
     serial: int
     needed: int
+    position: int
+    """Log position up to which it contains what the log says."""
 
 
 class StateFile:
@@ -115,6 +117,11 @@ class StateFile:
         return 0 if self._durable is None else self._durable.serial
 
     @property
+    def position(self) -> int:
+        """Log position up to which the state that is durable contains what the log says."""
+        return 0 if self._durable is None else self._durable.position
+
+    @property
     def _is_unsaved(self) -> bool:
         return self._held.is_changed or (not self._serial and self._held.buffered.next_offset > 0)
 
@@ -132,10 +139,10 @@ class StateFile:
         self._syncing = None
         if not self._is_unsaved:
             return None
-        self.store_id = self.store_id or f"{self._clock.now_ms():x}-{os.urandom(6).hex()}"
+        self.store_id = self.store_id or self._new_store_id()
         self._serial += 1
         saved = self._held.saved(self._serial, self.store_id)
-        self._syncing = encode_state(saved), _Durable(self._serial, self._first_needed())
+        self._syncing = encode_state(saved), _Durable(self._serial, self._first_needed(), saved.position)
         return self._serial
 
     def write(self) -> None:
@@ -185,4 +192,22 @@ class StateFile:
 
     def restored(self) -> None:
         """The state that was loaded is complete, with what the log says of it."""
-        self._durable = _Durable(self._serial, self._first_needed())
+        self._durable = _Durable(self._serial, self._first_needed(), self._held.position)
+
+    # --- from another broker ----------------------------------------------------------------------------------------
+
+    def write_taken(self, saved: SavedState) -> tuple[bytes, SavedState]:
+        """Make the state of another broker with this log this store's own file, which has none yet. Blocks; durable on return. Raises
+        OSError. `taken` goes on with what it answers."""
+        own = msgspec.structs.replace(saved, serial=1, store=self._new_store_id())
+        content = encode_state(own)
+        self._files.write_atomic(self._path, content)
+        return content, own
+
+    def taken(self, content: bytes, saved: SavedState) -> None:
+        """What `write_taken` wrote is in use, and durable."""
+        self.content, self._serial, self.store_id = content, saved.serial, saved.store
+        self._durable = _Durable(saved.serial, 0, saved.position)
+
+    def _new_store_id(self) -> str:
+        return f"{self._clock.now_ms():x}-{os.urandom(6).hex()}"

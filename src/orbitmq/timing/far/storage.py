@@ -10,6 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,14 +39,23 @@ class ListedFile(NamedTuple):
     written_at_ms: int
 
 
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _sync_directories(path: Path) -> None:
     """The file's name, and that of a new directory."""
-    for directory in (path.parent, path.parent.parent):
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    _sync_directory(path.parent)
+    _sync_directory(path.parent.parent)
+
+
+def _temporary(path: str) -> str:
+    """Another one each time: where storage is shared two brokers may write one name at the same moment."""
+    return f"{path}.{secrets.token_hex(4)}{TEMPORARY}"
 
 
 class Storage:
@@ -78,8 +88,13 @@ class Storage:
             raise FarUnreachableError(f"{path} cannot be {verb}: {error}") from error
 
     def make_directory(self, name: str) -> None:
-        with self._trouble(self._path(name), "made"):
-            self._fs.create_dir(self._path(name), recursive=True)
+        """Durable on return, with the directories above it that are new."""
+        path = self._path(name)
+        with self._trouble(path, "made"):
+            new = [one for one in (Path(path), *Path(path).parents) if not one.is_dir()] if self._is_local else []
+            self._fs.create_dir(path, recursive=True)
+            for one in new:
+                _sync_directory(one.parent)
 
     def write(self, name: str, content: bytes | memoryview | pa.Buffer) -> None:
         """Durable on return. Replaces what has that name. Raises FarUnreachableError."""
@@ -89,20 +104,42 @@ class Storage:
                 self._write_local(Path(path), content)
                 return
             is_whole = self._fs.type_name in _WHOLE_OBJECTS
-            with self._fs.open_output_stream(path if is_whole else path + TEMPORARY) as stream:
+            temporary = _temporary(path)
+            with self._fs.open_output_stream(path if is_whole else temporary) as stream:
                 stream.write(content)
             if not is_whole:
-                self._fs.move(path + TEMPORARY, path)
+                self._fs.move(temporary, path)
 
-    def _write_local(self, path: Path, content: bytes | memoryview | pa.Buffer) -> None:
-        temporary = path.with_name(path.name + TEMPORARY)
+    def write_once(self, name: str, content: bytes) -> bytes:
+        """Durable on return, as `write`, unless there is such a file: it stays. Answers what it says. Two that come at the same moment
+        get one answer in a local directory; at an object store each may get its own, and who asks later the one that stayed."""
+        if (found := self.read(name)) is not None:
+            return found
+        path = self._path(name)
+        if self._is_local:
+            with self._trouble(path, "written"):
+                self._write_local(Path(path), content, is_once=True)
+        else:
+            self.write(name, content)
+        return self.read(name) or b""
+
+    def _write_local(self, path: Path, content: bytes | memoryview | pa.Buffer, *, is_once: bool = False) -> None:
+        temporary = Path(_temporary(str(path)))
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(path)
+            if is_once:
+                try:
+                    path.hardlink_to(temporary)
+                except OSError:  # there by now; or a file system without links
+                    if not path.exists():
+                        raise
+                temporary.unlink()
+            else:
+                temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)  # on a full disk its room is needed
             raise

@@ -122,9 +122,12 @@ class Compaction(msgspec.Struct):
     reasons: list[str] = []
 
 
-def refuse_foreign(opened: Opened, serial: int, store: str) -> None:
-    """Raises FarUnreachableError when the files are not those of the state with this number of this store."""
+def refuse_foreign(opened: Opened, serial: int, store: str, *, is_shared: bool = False) -> None:
+    """Raises FarUnreachableError when the files are not those of the state with this number of this store. Of storage that is
+    shared its mark says whose it is; the store is then the one whose broker published last."""
     if opened.store and opened.store != store:
+        if is_shared:
+            return
         raise FarUnreachableError(
             "the far tier's directory belongs to another store",
             remedy="give every broker a directory of its own (timerFarUrl)",
@@ -136,11 +139,34 @@ def refuse_foreign(opened: Opened, serial: int, store: str) -> None:
         )
 
 
+def refuse_other_storage(found: str, expected: str) -> None:
+    """Raises FarUnreachableError when storage bears another mark than that of the group, or none."""
+    if found != expected:
+        raise FarUnreachableError(
+            f"the storage of the far tier bears {f'the mark {found}' if found else 'no mark'}, the files lie in the one with {expected}",
+            remedy="look whether it is mounted, and whether timerFarUrl is that of the broker that led before",
+        )
+
+
 class Tier(Protocol):
     """The files of one store's far tier. Every call blocks and may raise FarTierError."""
 
     def open(self) -> Opened:
         """Look at what is there. Creates the directories where the file system has any."""
+        ...
+
+    def mark(self, wanted: str) -> str:
+        """The mark of this storage, by which two brokers know that theirs is the same one; empty where it has none. With `wanted` it
+        gets that one where it has none. Nothing else is made."""
+        ...
+
+    def lead(self, directory: str, writer: str, takes_over: bool) -> str:
+        """Write to shared storage from now on, as a new writer, or go on as `writer`. Answers the name. Raises FarUnreachableError
+        where another broker writes by now; see `writers`."""
+        ...
+
+    def manifest(self) -> bytes:
+        """What `publish` kept last; empty where it kept nothing."""
         ...
 
     def land(self, name: str, records: bytes) -> FarFile:
@@ -156,12 +182,13 @@ class Tier(Protocol):
         what a page shows are not looked at."""
         ...
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int, tests_records: bool) -> Compaction:
-        """Write anew, by day, what counts of these files and can be read, without the rows of `dead`. A row group that is damaged takes
-        no other with it; with `tests_records` also where only a record of it cannot be made again. The old files stay."""
+    def compact(self, files: list[FileView], dead: list[int], stem: str, tests_records: bool) -> Compaction:
+        """Write anew, by day, to files whose names end with `stem`, what counts of these files and can be read, without the rows
+        of `dead`. A row group that is damaged takes no other with it; with `tests_records` also where only a record of it cannot be made
+        again. The old files stay."""
         ...
 
-    def index(self, files: list[FileView], serial: int) -> str:
+    def index(self, files: list[FileView], stem: str) -> str:
         """Write one index of files that have none. Answers its name."""
         ...
 
@@ -169,9 +196,9 @@ class Tier(Protocol):
         """Remove files and indexes that may be there."""
         ...
 
-    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
+    def sweep(self, known: list[str], loads_before_ms: int, writer: str) -> list[str]:
         """Remove every file and index but these, which steps without an end left behind; what jobs wrote only if that was before
-        `loads_before_ms`. Answers their names."""
+        `loads_before_ms`; in shared storage nothing that came from a later writer than this one. Answers their names."""
         ...
 
     def probe(self, name: str, content: str) -> None:
