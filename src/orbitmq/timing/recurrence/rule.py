@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,7 +21,9 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
-from orbitmq.timing.recurrence.cron_times import CronTimes, Zone
+
+if TYPE_CHECKING:
+    from orbitmq.timing.recurrence.cron_times import CronTimes
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,6 +108,8 @@ def times_of(rule: Rule, begun_ms: int) -> Times:
     ConfigurationError when the rule contradicts itself, is out of bounds, has an unknown time zone, or an expression that never
     matches. Cost: see `CronTimes`.
     """
+    from orbitmq.timing.recurrence.cron_times import CronTimes, Zone  # few brokers have a message that recurs
+
     zone = Zone(rule.zone)
     if (rule.cron is None) == (rule.interval_ms is None):
         raise ConfigurationError(
