@@ -14,13 +14,12 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 from orbitmq.limits.store import QUEUE_BLOCKS_MAX
-from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
 from orbitmq.store.known_queues import KnownQueue
 from orbitmq.store.segments import KnownFiles, Segment, SegmentSequence
@@ -303,30 +302,11 @@ class ConsumeQueue:
             self._min_physical = physical_offset
             self.begins_empty = False
         self._tail += UNIT.pack(physical_offset, size, tags_code)
-        self.max_offset = queue_offset + 1
-        if self.next_offset <= queue_offset:
-            self.next_offset = queue_offset + 1
+        self.max_offset = end = queue_offset + 1
+        if self.next_offset < end:
+            self.next_offset = end
         self.max_physical = physical_offset + size
         return True
-
-    def put_all(self, entries: Sequence[Dispatched]) -> tuple[Dispatched | None, int]:
-        """`put` of each, which are of this queue and in log order: the first one that was not there already, and how many were not."""
-        first, count, tail = None, 0, self._tail
-        for entry in entries:
-            offset, physical, size = entry.queue_offset, entry.physical_offset, entry.size
-            if offset != self.max_offset or offset == self.min_offset or physical < self.max_physical or self.may_skip:
-                if not self.put(offset, physical, size, entry.tags_code):
-                    continue
-            else:  # as `put` of a unit that follows others
-                tail += UNIT.pack(physical, size, entry.tags_code)
-                self.max_offset = end = offset + 1
-                if self.next_offset < end:
-                    self.next_offset = end
-                self.max_physical = physical + size
-            if first is None:
-                first = entry
-            count += 1
-        return first, count
 
     def _begin_again(self) -> None:
         """Recovery meets a later message number 0: the topic was deleted and used again before the crash."""

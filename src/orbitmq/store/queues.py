@@ -169,39 +169,36 @@ class ConsumeQueues:
     # --- Derived ----------------------------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
+        queues, with_tail = self._queues, self._with_tail
         if self.deleted and entries:
             entries = self.deleted.left_of(entries)
-        runs: dict[tuple[str, int], list[Dispatched]] = {}
+        topic, queue_id, queue, before, added = "", -1, None, 0, 0
         for entry in entries:
-            topic = entry.topic
-            if topic == TABLES_TOPIC and _ENDED_MARK in entry.properties:
-                self._put(runs)
-                runs = {}
-                self._end_topic_of(entry)
-            name = topic, entry.queue_id
-            if (run := runs.get(name)) is None:
-                run = runs[name] = []
-            if not entry.sys_flag & 0xC or entry.has_queue_unit:
-                run.append(entry)
-        self._put(runs)
-        while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and self._with_tail:
+            if queue is None or entry.queue_id != queue_id or entry.topic != topic:  # batches stay in one queue
+                if queue is not None:
+                    added += queue.max_offset - before
+                if entry.topic == TABLES_TOPIC:
+                    self._end_topic_of(entry)
+                topic, queue_id = entry.topic, entry.queue_id
+                queue = queues.get((topic, queue_id)) or self.for_append(topic, queue_id)
+                before = queue.max_offset
+                if topic == TABLES_TOPIC:
+                    topic = ""  # each of its records is looked at
+            if entry.sys_flag & 0xC and not entry.has_queue_unit:
+                continue
+            if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
+                with_tail.setdefault(queue, entry.physical_offset)
+                self._waiting_bytes += UNIT_BYTES
+        if queue is not None:
+            self._unit_count += added + queue.max_offset - before
+        while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and with_tail:
             self._write_first()
-
-    def _put(self, runs: Mapping[tuple[str, int], Sequence[Dispatched]]) -> None:
-        """Units of each queue, in log order."""
-        queues, with_tail = self._queues, self._with_tail
-        for name, run in runs.items():
-            queue = queues.get(name) or self.for_append(*name)
-            before = queue.max_offset
-            first, count = queue.put_all(run)
-            if first is not None:
-                with_tail.setdefault(queue, first.physical_offset)
-                self._waiting_bytes += count * UNIT_BYTES
-            self._unit_count += queue.max_offset - before
 
     def _end_topic_of(self, entry: Dispatched) -> None:
         """Where the record says that a topic was deleted, and its queues are still there, they go: somebody else deleted it, or this
         process before a crash."""
+        if _ENDED_MARK not in entry.properties:
+            return
         topic = decode_properties(entry.properties).get(Property.ENDED_TOPIC, "")
         at = entry.physical_offset
         if any(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
-from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import OsFile, OsFiles
 
 PER_FILE = 40
@@ -77,27 +76,6 @@ def test_what_is_there_already_is_ignored(tmp_path: Path) -> None:
     assert not found.put(2, 200, 100, 2)
     assert not found.put(0, 0, 100, 0)
     assert found.max_offset == 3
-
-
-@pytest.mark.parametrize("first", [0, 3, 57])
-def test_units_of_a_turn_are_put_as_one_by_one(tmp_path: Path, first: int) -> None:
-    """Also those that are there already, and those of a topic that was deleted and used again."""
-    turns = [[first], [first, first + 1, first + 2], [first + 2, first + 3], [], [0, 1], [1, 2, 3]]
-    one, other, at = queue(tmp_path / "one"), queue(tmp_path / "other"), 0
-    for number, turn in enumerate(turns):
-        entries = []
-        for offset in turn:
-            at = offset * 100 if number < 3 else at + 1_000
-            entries.append(Dispatched(at, 100, "Topic", 0, offset, offset, 0, None, None, 0, 0, b""))
-        new = [entry for entry in entries if one.put(entry.queue_offset, entry.physical_offset, 100, entry.tags_code)]
-        assert other.put_all(entries) == (new[0] if new else None, len(new))
-        assert (other.min_offset, other.max_offset, other.next_offset) == (
-            one.min_offset,
-            one.max_offset,
-            one.next_offset,
-        )
-        assert other.max_physical == one.max_physical
-        assert bytes(other.units(other.min_offset, 9)) == bytes(one.units(one.min_offset, 9))
 
 
 def test_a_gap_is_never_closed_up(tmp_path: Path) -> None:
