@@ -89,10 +89,14 @@ class StoreDamagedError(StoreError):
 class LogDamagedError(StoreDamagedError):
     """The log is damaged from `position` on; it is known to go on up to `until`, where a record begins or the log ends."""
 
-    def __init__(self, message: str, position: int, until: int, *, remedy: str | None = None) -> None:
+    def __init__(
+        self, message: str, position: int, until: int, *, may_pass: bool = False, remedy: str | None = None
+    ) -> None:
+        """`may_pass`: the store can be opened without what is damaged, and what is derived lacks it then."""
         super().__init__(message, remedy=remedy)
         self.position = position
         self.until = until
+        self.may_pass = may_pass
 
 
 class TimerIndexIncompleteError(StoreError):

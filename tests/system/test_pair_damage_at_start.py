@@ -67,6 +67,28 @@ def test_a_master_fetches_what_its_start_meets_from_its_slave(pair: Pair) -> Non
     assert whole_log(master)[:copied] == whole_log(pair.slave)[:copied]
 
 
+def test_a_record_that_a_start_reads_before_what_it_scans_is_fetched_too(pair: Pair) -> None:
+    """After an orderly stop nothing is scanned: what the tables say is read from where they were recorded."""
+    pair.master.stop()
+    path = min((pair.master.data / "commitlog").iterdir())
+    at = path.read_bytes().find(b"orders")
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"0")
+    master = pair.start_master()
+    assert "other copies are asked for it" in master.log()
+    assert path.read_bytes()[at : at + 6] == b"orders"
+    assert bodies(master)[-COUNT:] == [body(number) for number in range(COUNT)]
+    pair.slave.kill()
+    master.stop()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"0")
+    alone = pair.start_master()
+    assert "the start goes on without what is damaged" in alone.log()
+    assert bodies(alone)[-COUNT:] == [body(number) for number in range(COUNT)]
+
+
 def test_a_start_that_is_killed_while_it_mends_is_begun_again(pair: Pair) -> None:
     pair.slave.stop()
     damage(pair.slave, *range(2, COUNT, 4), size=3_000)

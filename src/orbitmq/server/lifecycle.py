@@ -208,17 +208,31 @@ class ServerProcess:
 
     async def _opened_broker(self, own_name_server: str | None) -> BrokerRole:
         """Where the log is damaged, what another copy has of it comes first."""
-        mended_at = -1
+        needs_sound, mended = True, set[int]()
         while True:
             try:
-                return BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
+                return BrokerRole(
+                    self.surroundings, own_name_server, second_port=self.second_port, needs_sound=needs_sound
+                )
             except LogDamagedError as error:
-                if error.position <= mended_at:
-                    raise
-                mended_at = error.position
-                from orbitmq.server.replication.mending_at_start import mend_before_start
+                needs_sound = await self._mend(own_name_server, error, mended)
 
-                await mend_before_start(self.surroundings, own_name_server, error)
+    async def _mend(self, own_name_server: str | None, met: LogDamagedError, mended: set[int]) -> bool:
+        """Before the next attempt to open the store; whether that needs all that it reads. Raises LogDamagedError where the store cannot be
+        opened without. `mended`: places that this start has met before."""
+        from orbitmq.server.replication.mending_at_start import mend_before_start
+
+        try:
+            if met.position in mended:
+                raise met
+            mended.add(met.position)
+            await mend_before_start(self.surroundings, own_name_server, met)
+        except LogDamagedError as error:
+            if not met.may_pass:
+                raise
+            logger.error("the start goes on without what is damaged: %s", error)
+            return False
+        return True
 
     def summary(self) -> str:
         """The line that tells who listens where."""

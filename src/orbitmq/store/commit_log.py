@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from orbitmq.errors import RecordError
 from orbitmq.limits.clock import CLOCK_JUMP_MS
-from orbitmq.protocol.records import BLANK_BYTES_MIN, encode_blank
+from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record, encode_blank
 from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment, SegmentSequence
 
@@ -60,6 +60,7 @@ class CommitLog:
         "readable_end",
         "sequence",
         "synced_end",
+        "unsound_at",
         "written_end",
     )
 
@@ -80,6 +81,8 @@ class CommitLog:
         self.readable_end = 0
         """Whatever lies below may be shown to anybody: the confirmed offset of the store."""
         self.last_store_timestamp = 0
+        self.unsound_at: int | None = None
+        """The first place where `sound_record` met a record that is damaged."""
 
     @property
     def start(self) -> int:
@@ -270,6 +273,17 @@ class CommitLog:
         """The record that begins at `offset`, by its own size field, unchecked; None when that cannot be one. May wait for the
         disk. Raises OSError when it cannot be read."""
         return self._record_in(b"", offset, offset, RECORD_READ_BYTES)
+
+    def sound_record(self, offset: int) -> bytes | None:
+        """As `record`, checked; None for one that is damaged as well, which `unsound_at` remembers."""
+        data = self.record(offset)
+        if data is not None and (
+            check_record(data, 0, len(data), expect_physical_offset=offset).status is CheckStatus.VALID
+        ):
+            return data
+        if self.unsound_at is None and self.start <= offset < self.readable_end:
+            self.unsound_at = offset
+        return None
 
     def record_now(self, offset: int) -> Any:
         """As `record`, of what is in memory; NOT_HAD when the disk would have to be asked."""

@@ -274,14 +274,15 @@ def judge_end(log: CommitLog, end: int, plan: RecoveryPlan) -> int:
     return last - end
 
 
-def damage_at(log: CommitLog, end: int, until: int, why: str = "") -> LogDamagedError:
-    """`until`: where a record of ours begins, or our log ends, behind the damage."""
+def damage_at(log: CommitLog, end: int, until: int, why: str = "", *, may_pass: bool = False) -> LogDamagedError:
+    """`until`: where a record of ours begins, or a file or our log ends, behind the damage."""
     segment = log.sequence.find(end)
     where = f"{segment.path} at {end - segment.base}" if segment else "a missing file"
     return LogDamagedError(
         f"the commit log is damaged at offset {end} ({where}): {why or f'the log was good up to {until}'}",
         end,
         until,
+        may_pass=may_pass,
         remedy="nothing was changed; restore the file from a copy or a replica, or look at it with 'orbitmq store check'",
     )
 

@@ -9,7 +9,6 @@ from orbitmq.broker.table_records.record_form import Changed, Record, decode
 from orbitmq.errors import RecordError
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.reading import is_sound
 
 
 class WordReading:
@@ -33,8 +32,8 @@ class WordReading:
         """Raises RecordError."""
         where = f"log position {place.physical_offset}"
         assert self.log is not None, "restore() comes first"
-        view = self.log.record(place.physical_offset)
-        if view is None or not is_sound(view, place.physical_offset):
+        view = self.log.sound_record(place.physical_offset)
+        if view is None:
             raise RecordError(f"the record at {where} is damaged or gone")
         return decode(bytes(decode_record(view).body), where)
 

@@ -33,7 +33,6 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched, DueTime
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound
 from orbitmq.store.recovery import LogScan
 from orbitmq.timing.rewriting import Taken
 
@@ -238,8 +237,8 @@ class Transactions:
 
     def _record(self, physical: int) -> Record | None:
         assert self._log is not None
-        view = self._log.record(physical)
-        return decode_record(view) if view is not None and is_sound(view, physical) else None
+        view = self._log.sound_record(physical)
+        return None if view is None else decode_record(view)
 
     def finish_restore(self) -> None:
         """Messages that RocketMQ committed before it stopped may be in no op record yet."""

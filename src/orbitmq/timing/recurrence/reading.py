@@ -29,7 +29,6 @@ from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.records import decode
 from orbitmq.timing.recurrence.state import RecurringState, RunPlace, RunProgress
@@ -122,9 +121,9 @@ class BookReading:
     def _read(self, queue_offset: int, physical_offset: int, size: int) -> str:
         """Take in a record; answers whose it is, nothing where it cannot be read."""
         assert self._log is not None
-        view = self._log.record(physical_offset)
+        view = self._log.sound_record(physical_offset)
         try:
-            if view is None or not is_sound(view, physical_offset):
+            if view is None:
                 raise RecordError("the record in the commit log is damaged or gone")
             record = decode(bytes(decode_record(view).body), f"log position {physical_offset}")
         except RecordError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from pathlib import Path
 
@@ -142,6 +141,20 @@ async def test_a_store_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     open_store.close()
 
 
+def test_the_log_remembers_where_a_record_was_read_that_is_damaged(tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path)
+    stopped.flip(3, 5)
+    little = LittleStore(tmp_path)
+    log = little.store.log
+    assert log.sound_record(stopped.at(4)) is not None
+    assert log.sound_record(little.store.confirm_offset) is None
+    assert log.unsound_at is None, "nothing was there"
+    assert log.sound_record(stopped.at(5)) is None
+    assert log.sound_record(stopped.at(3)) is None
+    assert log.unsound_at == stopped.at(5)
+    little.close()
+
+
 def test_a_store_that_never_had_a_copy_has_none(tmp_path: Path) -> None:
     Stopped(tmp_path)
     (tmp_path / "config" / REPLICATION_FILE).unlink()
@@ -182,4 +195,3 @@ async def test_a_start_says_what_is_to_be_mended_a_sector_that_cannot_be_read_to
         patched.setattr(OsFile, "pread", failing)
         with pytest.raises(OSError, match="Input/output error"):
             LittleStore(tmp_path)
-    assert asyncio.get_running_loop()
