@@ -177,3 +177,24 @@ def test_a_folder_without_a_store_is_not_handed_over(orbitmq: Run, tmp_path: Pat
     assert ran.code == 1
     assert "no commit log" in ran.err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_damaged_is_shown_and_mended_from_nobody_where_no_copy_is_known(orbitmq: Run, tmp_path: Path) -> None:
+    little = LittleStore(tmp_path)
+    places = [little.send(body=b"%03d" % number * 50) for number in range(5)]
+    little.close()
+    assert orbitmq("store", "mend", tmp_path, "--from", "nowhere").code == 2
+    sound = orbitmq("store", "mend", tmp_path, "--from", "127.0.0.1:1", "--dry-run", "-o", "json")
+    assert (sound.code, json.loads(sound.out)) == (0, [])
+    with min((tmp_path / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(places[2].physical_offset + 100)
+        file.write(b"x")
+    before = snapshot(tmp_path)
+    shown = orbitmq("store", "mend", tmp_path, "--from", "127.0.0.1:1", "--dry-run", "-o", "json")
+    assert shown.code == 1
+    (place,) = json.loads(shown.out)
+    assert (place["position"], place["size_bytes"]) == (places[2].physical_offset, places[2].size)
+    ran = orbitmq("store", "mend", tmp_path, "--from", "127.0.0.1:1")
+    assert ran.code == 1
+    assert "never had a slave" in ran.err
+    assert snapshot(tmp_path) == before

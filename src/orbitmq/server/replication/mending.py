@@ -250,12 +250,15 @@ class Mending:
     # --- for other copies -------------------------------------------------------------------------------------------
 
     def answer(self, wanted: LogRangeRequest, done: Callable[[bytes | OrbitError], None]) -> None:
-        """Bytes of this log for another copy, or why it gets none (`RangeRefused`)."""
+        """Bytes of this log for another copy, or why it gets none (`RangeRefused`). What was damaged there may be damaged here: the file is
+        looked at."""
+        own = self._own()
         try:
-            size = check_range(wanted, self._own())
+            size = check_range(wanted, own)
         except OrbitError as error:
             done(error)
             return
+        self.suspect(wanted.position - wanted.position % own.segment_bytes)
         log = self._store.log
 
         def read(data: bytes | BaseException | None) -> None:

@@ -12,7 +12,7 @@ from tests.worlds.mending_pair import FILE, MendingPair
 from orbitmq.limits.replication import MEND_PAUSE_MS, MEND_READ_BYTES, WALK_AGAIN_MS, WALKS_AGAIN_MAX
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 from orbitmq.replication import damage as damage_module
-from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
+from orbitmq.replication.epoch_marks import EpochMark, EpochMarks, encode_marks
 from orbitmq.store.files import OsFile
 from orbitmq.store.walking import Walked, next_record
 
@@ -91,6 +91,19 @@ async def test_two_copies_that_are_damaged_in_different_places_give_each_other_w
     pair.flip(5)
     pair.flip(8, theirs=True)
     await pair.meet(5)
+    assert pair.is_as_it_was()
+
+
+async def test_a_broker_that_is_asked_for_a_part_of_a_file_looks_at_that_file(pair: MendingPair) -> None:
+    """Whatever was damaged there happened to both machines at times: each finds its own damage while the other one still has that place."""
+    pair.flip(8)
+    answers: list[object] = []
+    text = encode_marks(pair.epochs).decode()
+    for _ in range(3):
+        wanted = LogRangeRequest("pair", "a-log", pair.end, text, pair.at(3), 500)
+        pair.mending.answer(wanted, answers.append)
+        await pair.settle()
+    assert answers == [pair.sound[pair.at(3) : pair.at(3) + 500]] * 3
     assert pair.is_as_it_was()
 
 
