@@ -74,15 +74,8 @@ SECOND_PORT_STEP: Final = 2
 class BrokerRole:
     """The store, the delay levels, the timers, the broker, its ports and its registration."""
 
-    def __init__(
-        self,
-        process: Surroundings,
-        own_name_server: str | None,
-        *,
-        second_port: bool = True,
-        needs_sound: bool = False,
-    ) -> None:
-        """Raises OrbitError, OSError. `second_port` false: the broker has its main port alone. `needs_sound`: see `open_store`."""
+    def __init__(self, process: Surroundings, own_name_server: str | None, *, second_port: bool = True) -> None:
+        """Raises OrbitError, OSError. `second_port` false: the broker has its main port alone."""
         self._process = process
         self._second_port_wanted = second_port
         settings, clock = process.settings, process.clock
@@ -124,7 +117,6 @@ class BrokerRole:
             reserve=self._reserve,
             folders=far_folders(settings, process.files) if self.far.has_tier else (),
             derived=self.derived.recoverable(),
-            needs_sound=needs_sound,
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock, TrustedClock
 from orbitmq.deadlines import Deadlines
@@ -211,9 +213,9 @@ class ServerProcess:
         needs_sound, mended = True, set[int]()
         while True:
             try:
-                return BrokerRole(
-                    self.surroundings, own_name_server, second_port=self.second_port, needs_sound=needs_sound
-                )
+                store = msgspec.structs.replace(self.settings.store, needs_sound=needs_sound)
+                process = self.surroundings._replace(settings=msgspec.structs.replace(self.settings, store=store))
+                return BrokerRole(process, own_name_server, second_port=self.second_port)
             except LogDamagedError as error:
                 needs_sound = await self._mend(own_name_server, error, mended)
 

@@ -91,11 +91,10 @@ def open_store(
     worker: Worker | None = None,
     reserve: Reserve | None = None,
     folders: Sequence[Path] = (),
-    needs_sound: bool = False,
 ) -> MessageStore:
     """Lock, recover and open the store in `root`, creating it when there is none. `worker`: does what threads do otherwise.
     `reserve`: of this directory, where others write through it as well. `folders`: existing ones elsewhere that hold a part of the
-    store, and are claimed with it. `needs_sound`: where something derived lacks what a damaged record said, the store is not opened.
+    store, and are claimed with it.
 
     Raises StoreLockedError, StoreDamagedError (nothing was changed), OSError.
     """
@@ -111,7 +110,6 @@ def open_store(
             reserve,
             notify,
             Lanes.threads("orbitmq-store", notify) if worker is None else Lanes.of(worker),
-            needs_sound=needs_sound,
         )
     except BaseException:
         reserve.close()
@@ -178,8 +176,6 @@ class _Opening:
         reserve: Reserve,
         notify: Notify,
         lanes: Lanes,
-        *,
-        needs_sound: bool,
     ) -> MessageStore:
         files, root, log = self.files, self.root, self.log
         abort_exists = files.exists(root / ABORT_FILE)
@@ -203,10 +199,6 @@ class _Opening:
         if plan.mark is not None and plan.mark.states.get(self.queues.name) not in (None, self.queues.state()):
             self._rebuild_queues(end, self._counts_below(plan.mark, end))
         report = self._recover(plan, others, abort_exists, page.index_msg_timestamp, end)
-        if needs_sound and (unsound := log.unsound_at) is not None:
-            segment = log.sequence.find(unsound)
-            until = end if segment is None else min(end, segment.end)
-            raise damage_at(log, unsound, until, "a record that a start needs", may_pass=True)
         report.torn_bytes = torn
         self._settle(report, mark_file.synced, plan)
         self._finish(others)
@@ -356,7 +348,16 @@ class _Opening:
         for queue in self.queues:
             queue.may_skip = False
         log.last_store_timestamp = scan.last_store_timestamp
+        self._refuse_unsound(end)
         return RecoveryReport(plan.origin, start, end, scan.records)
+
+    def _refuse_unsound(self, end: int) -> None:
+        """Raises LogDamagedError where something derived lacks what a damaged record said, and that is not to be."""
+        unsound = self.log.unsound_at
+        if self.settings.needs_sound and unsound is not None:
+            segment = self.log.sequence.find(unsound)
+            until = end if segment is None else min(end, segment.end)
+            raise damage_at(self.log, unsound, until, "a record that a start needs", may_pass=True)
 
     def _skip_what_is_gone(self, log_start: int) -> None:
         """Recovery begins at the first byte of the log: a queue all of whose known records lie before it may go on behind units that were

@@ -70,6 +70,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a start counts what it finds behind the last confirmed offset. Not where copies decide that: it stays in the log and nobody
     sees it (`MessageStore.confirmation`). What RocketMQ wrote always counts."""
 
+    needs_sound: bool = False
+    """Whether a start is refused where something derived lacks what a damaged record of the log said; else it goes on without that."""
+
     # --- retention ---
     file_reserved_time_hours: int = 72
     """Age (of the last change of the file) after which a commit log file may be deleted."""

@@ -115,7 +115,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
 )
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
     from_other_parts = {"bind_address", "listen_port", "server_channel_max_idle_time_seconds", "server_socket_backlog"}
-    elsewhere = {"store": {"confirms_tail"}, "nameserver": from_other_parts}.get(section, set())
+    elsewhere = {"store": {"confirms_tail", "needs_sound"}, "nameserver": from_other_parts}.get(section, set())
     keys = [*broker_keys(), *proxy_keys(), *nameserver_keys()]
     with_key = {key.field.partition(".")[2] for key in keys if key.field.startswith(section + ".")}
     assert set(settings.__struct_fields__) - elsewhere == with_key
