@@ -39,7 +39,8 @@ from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
 from orbitmq.server.messaging_port import MessagingPort
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
-from orbitmq.server.replication.replication_role import SLAVE_PORT_STEP, ReplicationRole
+from orbitmq.server.replication.group_places import SLAVE_PORT_STEP
+from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.replication.reseeding import put_aside
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings

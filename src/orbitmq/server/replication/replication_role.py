@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,13 +35,16 @@ from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES
 from orbitmq.replication.range_answers import OwnLog
-from orbitmq.replication.settings import BrokerKind, ReplicationSettings
+from orbitmq.replication.settings import BrokerKind
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.far_copies import FarCopies
+from orbitmq.server.replication.group_places import SLAVE_PORT_STEP, GroupPlaces
 from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
 from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.replication.kept_role import KeptRole
 from orbitmq.server.replication.mending import Mending
+from orbitmq.server.replication.promotion import Promotion, PromotionRefused
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
 from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
 from orbitmq.server.replication.slave_port import SlavePort, followed_from
@@ -65,14 +68,6 @@ logger = logging.getLogger("orbitmq.replication")
 
 async def _nothing() -> None:
     """Of a server that has nothing else to do."""
-
-
-class PromotionRefused(OrbitError):
-    """A slave does not become master; the remedy says what to do first."""
-
-
-SLAVE_PORT_STEP: Final = 1
-"""Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
 
 
 class ReplicationRole:
@@ -104,6 +99,7 @@ class ReplicationRole:
         assert derived.tables is not None
         self._tables = derived.tables
         self._registrar = registrar
+        self._places = GroupPlaces(registrar, settings.master_addresses)
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
         self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
@@ -118,6 +114,9 @@ class ReplicationRole:
             far=self._far_copies,
         )
         self.mending: Final = self._made_mending()
+        self._promotion = Promotion(
+            store, self._kept.state, self._asking, self._places, damage=lambda: self.mending.damage.text
+        )
         self._promoting: asyncio.Task[None] | None = None
         self.became_master: Callable[[], Awaitable[None]] = _nothing
         """Does what else a server has to do when its slave becomes master."""
@@ -133,7 +132,10 @@ class ReplicationRole:
         self.took_over: Callable[[], object] = lambda: None
         """Told when this broker has begun to lead a log that another one has led until now, or may have."""
         self._tickets: Ticketing | None = None
-        self._settings = self._settings_now(settings)
+        self._role = KeptRole(self._kept, settings)
+        self._settings = self._role.settings_now()
+        if settings.kind is BrokerKind.SLAVE and not self.is_slave:
+            registrar.become(0)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
         self.following: Following | None = None
@@ -176,11 +178,11 @@ class ReplicationRole:
         """Main ports of brokers that may have a copy of this log: of the master, of slaves that follow, and what a name server says."""
         found: list[str] = []
         if self.following is not None and self.following.master_address:
-            found.append(self._main_address(self.following.master_address))
+            found.append(self._places.main_port(self.following.master_address))
         if self.port is not None:
             found += (one.main_address for one in self.port.connections if one.main_address)
         own = self._registrar.identity.address
-        found += (await self._group()).values()
+        found += (await self._places.members()).values()
         return [address for address in dict.fromkeys(found) if address != own]
 
     def _damage_changed(self) -> None:
@@ -193,24 +195,6 @@ class ReplicationRole:
         self._tables.copy_follows(True)
         self.mending.check()
         self._far_copies.tell()
-
-    def _settings_now(self, given: ReplicationSettings) -> ReplicationSettings:
-        """A slave that was made master is one after a start as well, until its settings say so themselves."""
-        promoted = self._kept.state.promoted
-        if promoted is None:
-            return given
-        if given.kind is not BrokerKind.SLAVE:
-            self._kept.state.promoted = None
-            self._kept.save()
-            return given
-        logger.warning(
-            "this broker was made master by a command, and its settings still say SLAVE: give it brokerRole=%s and brokerId=0; "
-            "or remove `promoted` from %s, and it follows a master again",
-            promoted.value,
-            self._kept.path,
-        )
-        self._registrar.become(0)
-        return given.as_kind(promoted)
 
     @property
     def kind(self) -> BrokerKind:
@@ -322,7 +306,7 @@ class ReplicationRole:
                 self._copied,
                 self._process.clock,
                 self._process.calling,
-                master=lambda: self._main_address(following.master_address),
+                master=lambda: self._places.main_port(following.master_address),
                 follows=lambda: (
                     following.is_connected and not self._tables.log_id
                 ),  # the first record of a table says it
@@ -345,14 +329,13 @@ class ReplicationRole:
     async def _promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
         kind = BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
         try:
-            if not wanted.although_master_lives and (master := await self._living_master()):
-                raise PromotionRefused(
-                    f"the master at {master} lives, and there would be two",
-                    remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
-                )
-            await self._refuse_behind(wanted)
+            await self._promotion.check(wanted, self.following)
             await self._follow_no_more()
-            await self._keep_promoted(kind)
+            try:
+                await self._role.keep_promoted(kind)
+            except PromotionRefused:
+                self.follow()
+                raise
             done(PromoteAnswer(end=await self._take_over(kind)))
         except OrbitError as error:
             logger.error("this broker does not become the master: %s", error)
@@ -370,8 +353,8 @@ class ReplicationRole:
     async def _reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
         begins_again = self.begins_again
         try:
-            port_for_slaves = self._master_address()
-            master = self._main_address(port_for_slaves) if port_for_slaves else ""
+            port_for_slaves = self._places.master_port()
+            master = self._places.main_port(port_for_slaves) if port_for_slaves else ""
             aside = await self._reseeding.prepare(master, self._tables.log_id, although_parted=wanted.although_parted)
             self._begins_anew = begins_again is not None
             done(ReseedAnswer(aside=aside, restarts=self._begins_anew))
@@ -383,50 +366,6 @@ class ReplicationRole:
         finally:
             self._promoting = None
 
-    async def _living_master(self) -> str:
-        """Where a master answers; empty where none does."""
-        following = self.following
-        if following is not None and following.is_connected:
-            return following.master_address
-        address = (following and following.master_address) or self._master_address()
-        main = self._main_address(address) if address else ""
-        return main if main and await self._asking.is_master(main) else ""
-
-    async def _refuse_behind(self, wanted: PromoteRequest) -> None:
-        """Raises PromotionRefused where this slave would lose what is confirmed, or could write nothing."""
-        own_end, trouble = self._store.log.written_end, self._store.trouble
-        if trouble:
-            raise PromotionRefused(f"this broker would take no messages: {trouble}")
-        if wanted.although_behind:
-            return
-        if own_end < self._kept.state.seeding_until:
-            raise PromotionRefused(
-                f"this slave began with nothing, and has the log up to {own_end}: what its master knew when it did stands before "
-                f"{self._kept.state.seeding_until}",
-                remedy="let it copy its master; or ask for it although this one is behind, and what it lacks is lost",
-            )
-        if damaged := self.mending.damage.text:
-            raise PromotionRefused(
-                damaged,
-                remedy="make another slave the master, or have a broker with a sound copy answer, and this one mends itself; or ask for it "
-                "although this one is behind, and what is damaged is lost",
-            )
-        own = self._registrar.identity.address
-        others = [address for slave_id, address in (await self._group()).items() if slave_id and address != own]
-        ends = await asyncio.gather(*(self._asking.log_end_of_slave(address) for address in others))
-        end, address = max(zip(ends, others, strict=True), default=(0, ""))
-        if end > own_end:
-            raise PromotionRefused(
-                f"the slave at {address} has the log up to {end}, this one up to {own_end}",
-                remedy="make that one the master; or ask for it although this one is behind, and what it lacks is lost",
-            )
-
-    async def _group(self) -> Mapping[int, str]:
-        """Main ports of the brokers of this group by their ids, as a name server says; empty where none does."""
-        members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
-        self._registrar.ask_group(lambda found: None if members.done() else members.set_result(found))
-        return await members or {}
-
     async def _follow_no_more(self) -> None:
         tables, self.master_tables = self.master_tables, None
         following, self.following = self.following, None
@@ -434,21 +373,6 @@ class ReplicationRole:
             await tables.stop()
         if following is not None:
             await following.stop()
-
-    async def _keep_promoted(self, kind: BrokerKind) -> None:
-        """A restart finds it, and puts nothing aside. Raises PromotionRefused, and follows again, where it cannot be saved."""
-        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        state = self._kept.state
-        aside = state.aside, state.aside_end
-        state.promoted, state.aside, state.aside_end = kind, "", 0
-        self._kept.save(saved.set_result)
-        if why_not := await saved:
-            state.promoted, (state.aside, state.aside_end) = None, aside
-            self._kept.save()  # another save that was on its way may have kept it
-            self.follow()
-            raise PromotionRefused(f"that it is the master would be forgotten with the next start: {why_not}")
-        if aside[0]:
-            logger.warning("the next start does not put the store aside, as a command said before: this broker leads")
 
     async def _take_over(self, kind: BrokerKind) -> int:
         """The position of the log from which on this broker writes it."""
@@ -485,19 +409,14 @@ class ReplicationRole:
             process.settings.replication.link(),
             process.clock,
             process.turn,
-            self._master_address,
+            self._places.master_port,
             self._opening,
             process.calling.tls,
         )
 
     async def _opening(self, port_for_slaves: str) -> bytes:
         """What is sent first at that port."""
-        return await self._asking.opening(self._main_address(port_for_slaves), self._tables.log_id)
-
-    def _main_address(self, port_for_slaves: str) -> str:
-        """Where the master with that port serves clients: where nobody says it the one is the other + 1, unless that was set."""
-        host, _, port = port_for_slaves.rpartition(":")
-        return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
+        return await self._asking.opening(self._places.main_port(port_for_slaves), self._tables.log_id)
 
     def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
         """A ticket for a slave, or why it gets none."""
@@ -531,13 +450,6 @@ class ReplicationRole:
             self._far_copies.tell()
         if not (self._kept.state.slaves or self.port.connections or self._settings.rule().needed):
             self._tables.copy_follows(False)
-
-    def _master_address(self) -> str:
-        given = self._process.settings.replication.master_addresses
-        if given:
-            return given[0]
-        self._registrar.register_all()
-        return self._registrar.master_ha_address
 
     def _made_port(self) -> SlavePort:
         process, store = self._process, self._store

@@ -1,0 +1,49 @@
+"""Where the other brokers of a group are: what the settings say, else what a name server does.
+
+Rules of this file
+1. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from orbitmq.server.registration import Registrar
+
+SLAVE_PORT_STEP: Final = 1
+"""Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
+
+
+class GroupPlaces:
+    """Of the group of one broker. Addresses are `host:port`."""
+
+    def __init__(self, registrar: Registrar, given: tuple[str, ...]) -> None:
+        """`given`: ports for slaves of a master, as the settings name them."""
+        self._registrar = registrar
+        self._given = given
+
+    @property
+    def own(self) -> str:
+        """Main port of this broker."""
+        return self._registrar.identity.address
+
+    def master_port(self) -> str:
+        """The port for slaves of the master that is to be followed; empty while nobody says where that is. A name server is asked anew."""
+        if self._given:
+            return self._given[0]
+        self._registrar.register_all()
+        return self._registrar.master_ha_address
+
+    def main_port(self, port_for_slaves: str) -> str:
+        """Where the master with that port serves clients."""
+        host, _, port = port_for_slaves.rpartition(":")
+        return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
+
+    async def members(self) -> Mapping[int, str]:
+        """Main ports of the brokers of this group by their ids, as a name server says; empty where none does."""
+        members: asyncio.Future[Mapping[int, str] | None] = asyncio.get_running_loop().create_future()
+        self._registrar.ask_group(lambda found: None if members.done() else members.set_result(found))
+        return await members or {}
