@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+import msgspec
 from tests.property.timer_broker import Disk, Shape, TimerBroker, answers
 from tests.unit.broker.conftest import ListPeer
 from tests.worlds.faults import Killed, RecordingFiles
@@ -39,7 +40,7 @@ from orbitmq.server.alarm import Alarm
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.fine_timer import LoopTimer
 from orbitmq.server.registration import BrokerIdentity
-from orbitmq.server.replication import asking, replication_role, slave_port
+from orbitmq.server.replication import asking, master_tables, replication_role, slave_port
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.surroundings import Surroundings
@@ -90,7 +91,10 @@ class _Registrar:
         pass
 
     def become(self, broker_id: int) -> None:
-        pass
+        self.identity = msgspec.structs.replace(self.identity, broker_id=broker_id)
+
+    def ask_group(self, took: Callable[[dict[int, str] | None], None]) -> None:
+        took(None)
 
 
 class _NoMasterTables:
@@ -151,6 +155,8 @@ class PairBroker(TimerBroker):
         )
         tools = self.broker.rooms.administration.broker
         tools.issue_ticket, tools.copies = self.role.issue, self.role.status
+        tools.make_master, tools.make_slave = self.role.commands.promote, self.role.commands.demote
+        self.role.changes.steps_down = self.broker.rooms.pops.cover
         deadlines = [self.store.deadlines, self.broker.deadlines]
         self.alarm = Alarm(partial(LoopTimer, self.loop), clock, turn, deadlines, [self.broker.tick])
         self.loop.finish(self._begin())
@@ -260,9 +266,8 @@ class _Outbound:
 def simulated_parts() -> Iterator[None]:
     """What of the role would need sockets or threads is simulated."""
     with (
-        mock.patch.multiple(
-            replication_role, ThreadWorker=lambda name, notify: SteppedWorker(), MasterTables=_NoMasterTables
-        ),
+        mock.patch.multiple(replication_role, ThreadWorker=lambda name, notify: SteppedWorker()),
+        mock.patch.object(master_tables, "MasterTables", _NoMasterTables),
         mock.patch.object(asking, "Outbound", _Outbound),
         mock.patch.object(slave_port, "protocols", lambda rules, name, made, **named: made),
     ):
@@ -292,6 +297,8 @@ class Machine:
         """It has no power."""
         self.is_demoted = False
         """Whoever starts it next makes a slave of it."""
+        self.settings_say = BrokerKind.SLAVE
+        """What its settings made of it when it was started last."""
         self.seen_start, self.seen = 0, b""
         """What was confirmed here: it must not change."""
         self.seen_lifetime = -1
@@ -330,6 +337,7 @@ class Machine:
     def start(self, kind: BrokerKind) -> bool:
         """False: it died while it started."""
         self.lifetimes += 1
+        self.settings_say = kind
         replication = ReplicationSettings(
             kind=kind,
             batch_bytes=self.replication.batch_bytes,
@@ -366,7 +374,7 @@ class Machine:
         """As the log says how."""
         file = ConfigFile(self.files, self.root / "config" / REPLICATION_FILE)
         table = file.load()
-        if isinstance(table, dict) and table.pop("promoted", None):
+        if isinstance(table, dict) and (table.pop("promoted", None) or table.pop("demoted", None)):
             self.files.write_atomic(file.path, json.dumps(table).encode())
 
     def _revive(self) -> None:
@@ -426,6 +434,7 @@ class Machine:
         self._new_files()
         self.seen_start, self.seen = 0, b""
         self.was_emptied = True
+        self.is_demoted = True  # that a command made it a slave went with the directory: its settings have to say so
 
     @property
     def lacks_beginning(self) -> bool:

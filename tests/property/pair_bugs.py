@@ -18,6 +18,8 @@ from tests.property.master_bugs import PLANTS as MASTER_PLANTS
 from orbitmq.broker.sends import Sends
 from orbitmq.replication.classic.master_link import MasterLink
 from orbitmq.replication.ticket_office import TicketOffice
+from orbitmq.server.replication.demotion import Demotion
+from orbitmq.server.replication.kept_role import KeptRole
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
@@ -63,6 +65,28 @@ def timers_released_by_a_slave() -> Iterator[None]:
         self._appenders.attach()
 
     with mock.patch.object(MessageStore, "only_copy"), mock.patch.object(ReplicationRole, "follow", follow):
+        yield
+
+
+@contextmanager
+def handed_over_too_early() -> Iterator[None]:
+    """A master that steps down waits for nobody to have its log."""
+
+    async def copied(*given: object) -> None:
+        pass
+
+    with mock.patch.object(Demotion, "copied", copied):
+        yield
+
+
+@contextmanager
+def handed_over_and_forgotten() -> Iterator[None]:
+    """A master that has stepped down leads again after a start."""
+
+    async def keep(*given: object) -> None:
+        pass
+
+    with mock.patch.object(KeptRole, "keep_demoted", keep), mock.patch.object(KeptRole, "follows", keep):
         yield
 
 
@@ -157,6 +181,8 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "counted while it is seeded": counted_while_seeded,
     "a report beyond the end counted": beyond_our_end_counted,
     "logs that have parted are not compared": parted_logs_followed,
+    "handed over before the slave has everything": handed_over_too_early,
+    "handed over and forgotten with the next start": handed_over_and_forgotten,
     "timers released by a slave": timers_released_by_a_slave,
     "recurring messages not applied by a slave": MASTER_PLANTS["recurring messages not applied by a slave"],
     "store time goes back after a take-over": store_time_of_a_new_master,

@@ -37,8 +37,14 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.replication_bodies import PromoteAnswer, PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    DemoteAnswer,
+    DemoteRequest,
+    PromoteAnswer,
+    PromoteRequest,
+)
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
+from orbitmq.server.replication.demotion import DemotionRefused
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.units import NS_PER_MS
 
@@ -57,6 +63,13 @@ LARGE_BYTES = 3_000
 REPEATED_MAX = 6
 """Idempotent sends that may be sent again."""
 
+EXCHANGE_ROUNDS = 400
+"""Looks at an exchange of roles, whose time is bounded."""
+
+EXCHANGE_OVER_MS = 60 * SECOND
+"""After it broke off, until a slave that was asked to lead does, or never will."""
+
+STARTS_MAX = 5
 FINISH_ROUNDS = 400
 DRAINED_MS, DRAIN_STEP_MS = 360 * SECOND, 20 * SECOND
 
@@ -335,8 +348,12 @@ class Life(Clients):
         if machine.process is not None:
             machine.process.loop.is_paused = False
             return True
-        is_master = machine is self.leader and not machine.was_promoted
-        is_started = machine.start(self.kind if is_master else BrokerKind.SLAVE)
+        says_master = (
+            not machine.was_promoted
+            if machine is self.leader
+            else machine.settings_say is self.kind and not machine.is_demoted
+        )
+        is_started = machine.start(self.kind if says_master else BrokerKind.SLAVE)
         if is_started and machine.lost_ns >= 0 and self.shape.flush is FlushDiskType.ASYNC_FLUSH:
             self.account.started()
         return is_started
@@ -376,7 +393,7 @@ class Life(Clients):
         told: list[PromoteAnswer | OrbitError] = []
         synchronous = self.kind is BrokerKind.SYNC_MASTER
         wanted = PromoteRequest(synchronous=synchronous, although_master_lives=True, although_behind=True)
-        machine.guarded(lambda process: process.loop.run(lambda: process.role.promote(wanted, told.append)))
+        machine.guarded(lambda process: process.loop.run(lambda: process.role.commands.promote(wanted, told.append)))
         for _ in range(PASSES_MAX):
             if told or not machine.is_up:
                 break
@@ -388,14 +405,83 @@ class Life(Clients):
             raise Broken(f"a slave does not become master: {told[0]}")
         self.count("promoted rightly" if rightly else "promoted")
         former = self.leader
-        former.is_demoted, former.was_promoted = True, False
-        machine.was_promoted, machine.is_demoted = True, False
-        self.lead(machine)
-        self.open.clear()
-        self.halves.clear()
+        if former is not machine:
+            former.is_demoted, former.was_promoted = True, False
+        self._led_by(machine)
         self.account.decided(machine, former if rightly else None)
         for _ in range(self.rng.randrange(3)):
             machine.guarded(lambda _: self.again())
+
+    def exchange(self) -> None:
+        """Somebody has the master and a slave exchange their roles, while messages are sent."""
+        former = self.leader
+        if not former.is_up or not former.leads:
+            return
+        told: list[DemoteAnswer | OrbitError] = []
+        wanted = DemoteRequest(broker_id=former.number + 1, hands_over=True)
+        former.guarded(lambda process: process.loop.run(lambda: process.role.commands.demote(wanted, told.append)))
+        for _ in range(EXCHANGE_ROUNDS):
+            if told or not former.is_up:
+                break
+            if self.rng.random() < 0.3:
+                self.plain()
+            self.advance(self.rng.choice((1, 1, 20, 500)))
+        answer = told[0] if told else None
+        if isinstance(answer, DemoteAnswer):
+            self._exchanged(former, next(one for one in self.machines if answer.master.startswith(f"{one.host}:")))
+        elif isinstance(answer, DemotionRefused):
+            self.count("exchange refused")
+            if former.is_up and not former.leads:
+                raise Broken(f"nobody leads although it says so: {answer}")
+        else:
+            self._look_who_leads(former)
+
+    def _exchanged(self, former: Machine, new: Machine) -> None:
+        self.count("exchanged")
+        lost = [
+            one.key
+            for one in self.account.promises.values()
+            if self.account.has(former, one) and not self.account.has(new, one)
+        ]
+        if lost:
+            raise Broken(f"{lost} were answered, and the new master does not have them")
+        former.was_promoted = False
+        self._led_by(new)
+
+    def _led_by(self, machine: Machine) -> None:
+        machine.was_promoted, machine.is_demoted = machine.settings_say is BrokerKind.SLAVE, False
+        self.lead(machine)
+        self.open.clear()
+        self.halves.clear()
+
+    def _look_who_leads(self, former: Machine) -> None:
+        """The exchange broke off. Everything is started as it was, and made whole."""
+        self.count("exchange broken off")
+        for machine in self.machines:
+            for _ in range(STARTS_MAX):
+                if machine.is_up:
+                    break
+                self._start_as_it_was(machine)
+        self.advance(EXCHANGE_OVER_MS)
+        leading = [machine for machine in self.machines if machine.leads]
+        if len(leading) > 1:
+            raise Broken(f"{[one.host for one in leading]} lead after an exchange of roles")
+        if leading:
+            former.was_promoted = former.was_promoted and former is leading[0]
+            self._led_by(leading[0])
+            self.account.decided(leading[0])
+        elif former.is_up:
+            self._promote(former, rightly=False)
+
+    def _start_as_it_was(self, machine: Machine) -> None:
+        if machine.process is not None:
+            machine.process.loop.is_paused = False
+        elif (
+            machine.start(machine.settings_say)
+            and machine.lost_ns >= 0
+            and self.shape.flush is FlushDiskType.ASYNC_FLUSH
+        ):
+            self.account.started()
 
     def tend(self) -> None:
         """What people do who read the logs of their brokers."""
@@ -438,7 +524,7 @@ class Life(Clients):
         others: dict[Callable[[], None], float] = {
             self.wait: 16, self.break_connection: 1.5, self.hold_back: 0.8, self.let_through: 1.5, self.change_delays: 0.7,
             self.stand_still: 0.7, self.kill: 1, self.doom: 1, self.power: 0.8, self.all_down: 0.25, self.start_one: 3,
-            self.promote_right: 0.8, self.promote_any: 0.25, self.tend: 1.5, self.clean: 2 if self.removes_files else 0,
+            self.promote_right: 0.8, self.promote_any: 0.25, self.exchange: 1.5, self.tend: 1.5, self.clean: 2 if self.removes_files else 0,
             self.retain: 4 if self.removes_files else 0,
         }  # fmt: skip
         kinds = asked | others

@@ -45,13 +45,18 @@ class Pair:
         self.processes.append(self.master)
         return self.master
 
-    def start_slave(self) -> ServedProcess:
+    def start_slave_alone(self) -> ServedProcess:
+        """Without waiting until it follows."""
         self.slave = ServedProcess(
             self.directory / "slave",
             command="broker",
             settings={**self.slave_settings, "namesrvAddr": f"127.0.0.1:{self.master.name_port}"},
         )
         self.processes.append(self.slave)
+        return self.slave
+
+    def start_slave(self) -> ServedProcess:
+        self.start_slave_alone()
         until(lambda: "following the master at" in self.slave.log(), 30, what="the slave following")
         return self.slave
 

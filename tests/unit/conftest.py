@@ -49,6 +49,7 @@ JUDGED_BY = {
     _Code.FINISH_EPOCH: "unit/broker/test_idempotence_requests.py",
     _Code.FOLLOW_LOG: "system/test_pair.py",
     _Code.PROMOTE_SLAVE: "system/test_pair.py",
+    _Code.DEMOTE_MASTER: "system/test_pair_switch.py",
     _Code.RESEED_SLAVE: "system/test_pair_reseeding.py",
     _Code.FORGET_SLAVE: "system/test_pair.py",
     _Code.READ_LOG: "system/test_pair_damage.py",

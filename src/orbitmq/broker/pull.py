@@ -15,6 +15,7 @@ Source: RocketMQ broker, pull path; remoting, PULL_MESSAGE.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -27,7 +28,7 @@ from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.topics import READ
 from orbitmq.errors import JobRefusedError
-from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX
+from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX, SLAVE_PULL_PAUSE_MS, SLAVE_PULLS_MAX
 from orbitmq.protocol.names import is_system_group
 from orbitmq.protocol.records import PHYSICAL_OFFSET_AT
 from orbitmq.protocol.remoting.bodies import ConsumeType
@@ -38,6 +39,7 @@ from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reading import GetResult, GetStatus
 from orbitmq.store.reads import ReadProblem
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.broker")
 
@@ -54,6 +56,9 @@ NOT_READ = "this broker is a slave that serves no pulls (slaveReadEnable=false):
 
 HELD = "held pulls"
 """Name of the wake-up that ends pulls which were held long enough."""
+
+REFUSED = "pulls that a slave refuses"
+"""Name of the wake-up that answers them."""
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -105,6 +110,9 @@ class PullProcessor(Room):
         self._bytes_max = store.settings.max_transfer_bytes_on_message_in_memory
         self._wait_limit_ns = settings.wait_time_ms_in_pull_queue * 1_000_000
         core.deadlines.define(HELD, self._check_held)
+        self._refused: deque[tuple[int, Pull]] = deque()
+        """Those that are refused, and when they are told so."""
+        core.deadlines.define(REFUSED, self._refuse_due)
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
 
@@ -151,7 +159,7 @@ class PullProcessor(Room):
         sys_flag = command.int32("sysFlag")
         if self._store.is_copy:
             if not self._settings.slave_read_enable:
-                return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
+                return self._refuse_later(pull, now_ns)
             sys_flag &= ~COMMIT_OFFSET
         target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id)
         if target is not None:
@@ -181,6 +189,22 @@ class PullProcessor(Room):
             ):  # fmt: skip
                 return None
         return self._answer_missed(pull, result)
+
+    def _refuse_later(self, pull: Pull, now_ns: int) -> Command | None:
+        """A slave serves no pulls."""
+        if len(self._refused) >= SLAVE_PULLS_MAX:
+            return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
+        self._refused.append((now_ns + SLAVE_PULL_PAUSE_MS * NS_PER_MS, pull))
+        self._deadlines.arm(REFUSED, self._refused[0][0])
+        return None
+
+    def _refuse_due(self) -> None:
+        refused, now_ns = self._refused, self._clock.monotonic_ns()
+        while refused and refused[0][0] <= now_ns:
+            _, pull = refused.popleft()
+            pull.peer.send(_answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0))
+        if refused:
+            self._deadlines.arm(REFUSED, refused[0][0])
 
     def _arrived_in(self, topic: str, queue_id: int, next_offset: int, message: ArrivedMessage) -> None:
         """A message became visible; see `LongPolls.arrived`."""

@@ -1,4 +1,4 @@
-"""`orbitmq replica`: which brokers are masters and slaves, who follows whom, and how far behind; making a slave the master.
+"""`orbitmq replica`: which brokers are masters and slaves, who follows whom, and how far behind; changes of these roles.
 
 Rules of this file
 1. Each broker is asked twice: for RocketMQ's form (request 907), and for its runtime information, where brokers of ours tell more.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
     from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
-    from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer
+    from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, ReseedAnswer
 
 app = typer.Typer(
     help="Masters and slaves: who follows whom, and how far behind.",
@@ -116,6 +116,95 @@ def promote(
         f"{slave} is the master now, from position {end} of the log on; give it brokerRole={role} and brokerId=0 before its next start",
         {"address": slave, "role": role, "end": end},
     )
+
+
+BrokerIdOption = Annotated[
+    int,
+    typer.Option(
+        "--id",
+        min=0,
+        help="brokerId that it gets as a slave; without it that of its settings, or the first free one.",
+        show_default=False,
+    ),
+]
+
+
+@app.command(cls=ClusterCommand)
+def demote(
+    master: MasterArgument,
+    slave_id: BrokerIdOption = 0,
+    new_master: Annotated[
+        str, typer.Option("--master", metavar="HOST:PORT", help="The master that it follows.", show_default=False)
+    ] = "",
+    although_behind: Annotated[
+        bool, typer.Option("--although-behind", help="What this master alone has is lost, unless it leads again.")
+    ] = False,
+) -> None:
+    """Make a master a slave while it runs: it takes nothing any more, gives its slaves what they lack, and follows the next master."""
+
+    async def work(client: Client) -> DemoteAnswer:
+        from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
+
+        port = await _port_for_slaves(client, new_master) if new_master else ""
+        wanted = DemoteRequest(
+            broker_id=slave_id, master=new_master, port_for_slaves=port, although_behind=although_behind
+        )
+        return await client.admin.demote_master(master, wanted)
+
+    answer = run(work)
+    show_done(
+        f"{master} is slave {answer.broker_id} now, its log ends at {answer.end}; "
+        f"give it brokerRole=SLAVE and brokerId={answer.broker_id} before its next start",
+        {"address": master, "id": answer.broker_id, "end": answer.end},
+    )
+
+
+@app.command(cls=ClusterCommand)
+def switch(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="BROKER", help="Name of the brokers, or the master, by host:port.", show_default=False),
+    ],
+    successor: Annotated[
+        int,
+        typer.Option(
+            "--to",
+            min=0,
+            help="brokerId of the slave that becomes the master; without it the one that has most.",
+            show_default=False,
+        ),
+    ] = 0,
+    slave_id: BrokerIdOption = 0,
+    cluster: ClusterOption = None,
+) -> None:
+    """Exchange a master and a slave that keeps up, while both run: nothing is lost, and where the slave fails its master leads on."""
+
+    async def work(client: Client) -> tuple[str, DemoteAnswer]:
+        from orbitmq.errors import NotFoundError
+        from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
+
+        masters = [one.address for one in await _meant(client, name, cluster) if one.broker_id == 0]
+        if len(masters) != 1:
+            raise NotFoundError(f"{name!r} names {len(masters)} masters", remedy="name one, by host:port")
+        wanted = DemoteRequest(broker_id=slave_id, hands_over=True, successor=successor)
+        return masters[0], await client.admin.demote_master(masters[0], wanted)
+
+    former, answer = run(work)
+    show_done(
+        f"{answer.master} is the master now, from position {answer.end} of the log on, and {former} its slave {answer.broker_id}; "
+        "let their settings say so before their next start",
+        {"address": answer.master, "end": answer.end, "former": former, "id": answer.broker_id},
+    )
+
+
+async def _port_for_slaves(client: Client, master: str) -> str:
+    """Where the master whose main port this is takes slaves."""
+    from orbitmq.errors import NotFoundError
+
+    listens_at = (await client.admin.broker_runtime(master)).get("orbitmqReplicaPort", "")
+    if not listens_at:
+        raise NotFoundError(f"{master} takes no slaves")
+    return f"{master.rpartition(':')[0]}:{listens_at.rpartition(':')[2]}"
 
 
 @app.command(cls=ClusterCommand)

@@ -56,6 +56,13 @@ up to a kilobyte; it is answered with what it has found. About 15 ms; 800 messag
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
 
+SLAVE_PULL_PAUSE_MS: Final = 1_000
+"""A pull from a slave that serves none waits so long for its answer: its client asks again at once, until its next look at the route (30 s)
+tells it where the master is by now."""
+
+SLAVE_PULLS_MAX: Final = 10_000
+"""Pulls that wait for that answer; a further one gets it at once."""
+
 CLIENT_ID_CHARS_MAX: Final = 1_024
 """Client ids in heartbeats and queue locks; official clients make theirs of an address, a process and a unit."""
 

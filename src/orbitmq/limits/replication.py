@@ -67,6 +67,18 @@ MASTER_LIVES_MS: Final = 3_000
 """A slave that is to take over asks its master whether it lives, and waits so long for the answer: one that is stopped for longer is taken
 for dead."""
 
+DEMOTE_LEVEL_MS: Final = 3_000
+"""A master that becomes a slave takes nothing, and waits so long for slaves to have what it has: as long as one may need that counts."""
+
+HAND_OVER_CALL_MS: Final = 5_000
+"""A slave that is made master by the one before has so long for its answer: it asks other slaves for where they are, and saves."""
+
+HAND_OVER_ATTEMPTS: Final = 4
+"""Times that slave is asked whether it leads while that is not known: with the pauses some 20 s, in which nobody does if it does not."""
+
+HAND_OVER_PAUSE_MS: Final = 1_000
+"""Between two of these times."""
+
 KEPT_FILE_RETRY_MS: Final = 1_000
 """Pause before what is kept about copies is saved again, when that failed."""
 

@@ -35,6 +35,15 @@ class FarStorage(msgspec.Struct, omit_defaults=True):
     """This broker has followed another one that writes there, and has not written there since."""
 
 
+class Demoted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A slave, whatever its settings say. `master` and `port` are main port and port for slaves of the master that it was told to follow;
+    empty where nobody said so."""
+
+    id: int
+    master: str = ""
+    port: str = ""
+
+
 class KeptState(msgspec.Struct):
     directory: str
     """32 hexadecimal digits, made once at random."""
@@ -44,9 +53,13 @@ class KeptState(msgspec.Struct):
     promoted: BrokerKind | None = None
     """What a slave was made by a person's command, whatever its settings say."""
 
+    demoted: Demoted | None = None
+    """What a master was made by a person's command."""
+
     copies: list[str] = []
     """Main ports (`host:port`) of brokers that have followed this one, or that it has followed, the newest last: who may have its log when
     it is damaged at a start."""
+
     seeding_until: int = 0
     """Where the log of the master ended when this slave began with nothing: before that it lacks what its master knew. 0 where it was
     there from the beginning."""
@@ -68,6 +81,7 @@ class KeptState(msgspec.Struct):
         return {
             "directory": self.directory,
             **({} if self.promoted is None else {"promoted": self.promoted.value}),
+            **({} if self.demoted is None else {"demoted": msgspec.to_builtins(self.demoted)}),
             **({} if not self.seeding_until else {"seedingUntil": self.seeding_until}),
             **({} if not self.aside else {"aside": self.aside, "asideEnd": self.aside_end}),
             **({} if not self.copies else {"copies": self.copies}),
@@ -82,6 +96,7 @@ class _Table(msgspec.Struct):
     epochs: list[tuple[int, int]] = []
     slaves: dict[int, str] = {}
     promoted: BrokerKind | None = None
+    demoted: Demoted | None = None
     seeding_until: int = msgspec.field(default=0, name="seedingUntil")
     aside: str = ""
     aside_end: int = msgspec.field(default=0, name="asideEnd")
@@ -90,10 +105,10 @@ class _Table(msgspec.Struct):
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
-    """The table of a directory whose store was put aside: it keeps its id, so that its master knows it again, and lacks what that had.
-    StoreDamagedError for a table that is not sound."""
+    """The table of a directory whose store was put aside: a slave as before, which keeps its id, so that its master knows it again, and
+    lacks what that store had. StoreDamagedError for a table that is not sound."""
     state = read_state(table, "")
-    return KeptState(state.directory, copies=state.copies, seeding_until=state.aside_end).table()
+    return KeptState(state.directory, demoted=state.demoted, copies=state.copies, seeding_until=state.aside_end).table()
 
 
 def withdrawn(table: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +133,7 @@ def read_state(table: object, new_directory: str) -> KeptState:
         slaves=dict(read.slaves),
         epochs=marks,
         promoted=read.promoted,
+        demoted=read.demoted,
         copies=read.copies,
         seeding_until=read.seeding_until,
         aside=read.aside,

@@ -166,8 +166,11 @@ class BrokerRole:
             calling=process.calling,
         )
         self.replication = self._made_replication()
-        self.replication.became_master = self._serve_grpc
-        self.replication.took_over = self.broker.core.survivors.take_over
+        changes = self.replication.changes
+        changes.became_master = self._serve_grpc
+        changes.steps_down = self.broker.rooms.pops.cover
+        changes.became_slave = self._serve_no_calls
+        changes.took_over = self.broker.core.survivors.take_over
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)
@@ -177,8 +180,9 @@ class BrokerRole:
         tools.broker.level_version = lambda: self._level_offsets.version
         tools.broker.copies = self.replication.status
         tools.broker.issue_ticket = self.replication.issue
-        tools.broker.make_master = self.replication.promote
-        tools.broker.begin_anew = self.replication.reseed
+        tools.broker.make_master = lambda wanted, done: self.replication.commands.promote(wanted, done)
+        tools.broker.make_slave = lambda wanted, done: self.replication.commands.demote(wanted, done)
+        tools.broker.begin_anew = lambda wanted, done: self.replication.commands.reseed(wanted, done)
         tools.broker.forget_slave, tools.broker.log_range = self.replication.forget, self.replication.mending.answer
         tools.broker.more_facts.append(self.replication.facts)
         tools.broker.room = lambda: self.housekeeping.room
@@ -348,6 +352,13 @@ class BrokerRole:
         """Calls take messages away, which only a master may: a slave has no such port until it is made master."""
         await self.grpc.start()
         self.registrar.grpc_endpoint.text = self._grpc_endpoint()
+
+    async def _serve_no_calls(self) -> None:
+        """This master has become a slave: whoever waits for messages here asks elsewhere."""
+        self.registrar.grpc_endpoint.text = None
+        self.broker.rooms.pulls.held.release_all()
+        self.grpc.close_calls()
+        await self.grpc.stop()
 
     def _grpc_endpoint(self) -> str:
         """Where other brokers send clients of gRPC."""

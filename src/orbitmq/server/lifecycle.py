@@ -199,7 +199,7 @@ class ServerProcess:
             if self.broker is not None:
                 self.broker.broker.rooms.administration.broker.more_facts.append(self.facts)
             if self.broker is not None:
-                self.broker.replication.begins_again = self.begins_again
+                self.broker.replication.changes.begins_again = self.begins_again
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
             self.alarm.rearm()

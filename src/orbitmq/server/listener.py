@@ -173,10 +173,11 @@ class Listener:
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int, bound: socket.socket | None = None) -> None:
-        """Listen. Port 0 takes a free one (`address`); `bound` is a socket that has the port already.
+        """Listen, for the first time or after `stop`. Port 0 takes a free one (`address`); `bound` is a socket that has the port already.
 
         PortTakenError or ConfigurationError when the address cannot be had.
         """
+        self.stopping = False
         create = asyncio.get_running_loop().create_server
         made = protocols(self._rules, self.name, self._connected, self.ALPN)
         backlog = self.limits.backlog

@@ -65,7 +65,9 @@ class MessagingPort:
         self.listener.close_calls()
 
     async def stop(self) -> None:
+        """Close the port; it may be opened again."""
         await self.listener.stop()
+        self.address = None
 
     async def abort(self) -> None:
         """Break every connection, as a process that is killed."""

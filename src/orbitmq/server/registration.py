@@ -234,7 +234,9 @@ class Registrar:
         took(found)
 
     def become(self, broker_id: int) -> None:
-        """This broker has that id from now on, which name servers are told at once; they forget the earlier one of its address."""
+        """This broker has that id from now on, which name servers are told at once; they forget the earlier one of its address. Who is
+        master is not known until one says so again."""
+        self.master_address = self.master_ha_address = ""
         self.identity = msgspec.structs.replace(self.identity, broker_id=broker_id)
         self.register_all()
 

@@ -124,9 +124,11 @@ class Turn:
 
     def remove(self, end_turn: Callable[[], None]) -> None:
         """Take one adding back. Call `run` before, when work may be open."""
-        count = self._end_turn.pop(end_turn, 0)
+        count = self._end_turn.get(end_turn, 0)
         if count > 1:
             self._end_turn[end_turn] = count - 1
+        else:
+            self._end_turn.pop(end_turn, None)
 
     def schedule(self) -> None:
         """Work was left open: run the turn's end as soon as all sockets that are ready now have been read."""

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from orbitmq.broker.choosing import filter_tests
-from orbitmq.limits.broker import HELD_CHECK_NS
+from orbitmq.limits.broker import HELD_CHECK_NS, SLAVE_PULL_PAUSE_MS, SLAVE_PULLS_MAX
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import MessageModel, SubscriptionGroupConfig
 from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode
@@ -361,3 +361,24 @@ def test_a_defect_in_answering_what_was_read_from_the_disk_is_answered(rig, monk
     assert rig.broker.statistics.failed_handler_count == 1
     assert not rig.broker.rooms.pulls.cold._running, "its place is free again"
     assert bodies(rig.pull("T")) == [b"0"]
+
+
+def test_a_slave_that_serves_no_pulls_says_so_after_a_while(rig):
+    """Its client asks again as soon as it is told."""
+    rig.sent_ok("T")
+    rig.store.only_copy("it copies another one")
+    peer = rig.peer()
+    assert rig.pull("T", peer=peer) is None
+    rig.advance(SLAVE_PULL_PAUSE_MS - 1)
+    assert not peer.sent
+    rig.advance(1)
+    (answer,) = peer.sent
+    assert (answer.code, "pull from the master" in answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, True)
+
+
+def test_of_too_many_pulls_at_a_slave_the_last_ones_are_answered_at_once(rig, monkeypatch):
+    monkeypatch.setattr("orbitmq.broker.pull.SLAVE_PULLS_MAX", 2)
+    assert SLAVE_PULLS_MAX > 2
+    rig.sent_ok("T")
+    rig.store.only_copy("it copies another one")
+    assert [rig.pull("T") is None for _ in range(3)] == [True, True, False]

@@ -17,7 +17,14 @@ from orbitmq.protocol.remoting.bodies import (
     KVTable,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.replication_bodies import PromoteAnswer, PromoteRequest, ReseedAnswer, ReseedRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    DemoteAnswer,
+    DemoteRequest,
+    PromoteAnswer,
+    PromoteRequest,
+    ReseedAnswer,
+    ReseedRequest,
+)
 
 Run = Callable[..., Ran]
 SINCE_MS = 1_893_456_000_000  # 2030-01-01
@@ -182,6 +189,39 @@ def test_a_slave_is_made_master(orbitmq: Run, pair: tuple[ScriptedServer, Script
     )
     (asked,) = [one for one in slave.asked if one.code == RequestCode.PROMOTE_SLAVE]
     assert PromoteRequest.decode(asked.body) == PromoteRequest(synchronous=True)
+
+
+def test_a_master_is_made_a_slave_of_another_one(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master, other = pair
+    master.on(RequestCode.DEMOTE_MASTER, DemoteAnswer(broker_id=2, end=700).encode())
+    other.on(
+        RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({**MASTER_FACTS, "orbitmqReplicaPort": "0.0.0.0:1234"}).encode()
+    )
+    ran = orbitmq("replica", "demote", master.address, "--master", other.address, "-n", master.address)
+    assert (ran.code, "is slave 2 now, its log ends at 700; give it brokerRole=SLAVE" in ran.out + ran.err) == (0, True)
+    (asked,) = [one for one in master.asked if one.code == RequestCode.DEMOTE_MASTER]
+    port = f"{other.address.rpartition(':')[0]}:1234"
+    assert DemoteRequest.decode(asked.body) == DemoteRequest(master=other.address, port_for_slaves=port)
+
+
+def test_a_master_that_takes_no_slaves_is_not_followed(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    master, other = pair
+    other.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({**MASTER_FACTS, "orbitmqReplicaPort": ""}).encode())
+    ran = orbitmq("replica", "demote", master.address, "--master", other.address, "-n", master.address)
+    assert (ran.code != 0, "takes no slaves" in ran.err) == (True, True)
+
+
+def test_a_pair_exchanges_its_roles(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master, slave = pair
+    master.on(RequestCode.DEMOTE_MASTER, DemoteAnswer(broker_id=2, end=700, master=slave.address).encode())
+    ran = orbitmq("replica", "switch", master.address, "--to", "1", "-n", master.address, "--json")
+    assert json.loads(ran.out) == {"address": slave.address, "end": 700, "former": master.address, "id": 2}
+    (asked,) = [one for one in master.asked if one.code == RequestCode.DEMOTE_MASTER]
+    assert DemoteRequest.decode(asked.body) == DemoteRequest(hands_over=True, successor=1)
+    none = orbitmq("replica", "switch", slave.address, "-n", master.address)
+    assert (none.code != 0, "names 0 masters" in none.err) == (True, True)
 
 
 def test_a_slave_begins_anew(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:

@@ -77,6 +77,23 @@ async def test_a_message_that_is_sent_to_the_port_is_in_the_store(tmp_path: Path
         client.writer.close()
 
 
+async def test_the_port_is_opened_again_and_serves_as_before(tmp_path: Path) -> None:
+    """A master that becomes a slave closes it, and opens it when it leads again."""
+    async with running(tmp_path / "data") as process, asyncio.timeout(60):
+        assert process.broker is not None
+        broker, grpc = process.broker.broker, process.broker.grpc
+        broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1), {})
+        for count in (1, 2):
+            client = Client(*await asyncio.open_connection(*address_of(process)))
+            assert await client.ended(client.call("SendMessage", send("T", b"hello"))) == {"grpc-status": "0"}
+            assert broker.store.max_offset("T", 0) == count
+            grpc.close_calls()
+            await grpc.stop()
+            assert grpc.address is None
+            client.writer.close()
+            await grpc.start()
+
+
 async def test_routes_lead_to_the_address_that_a_client_used_or_to_that_of_the_port(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as process, asyncio.timeout(60):
         host, port = address_of(process)

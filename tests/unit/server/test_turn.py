@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import pytest
 
@@ -101,6 +102,17 @@ async def test_two_ports_of_one_handler_share_its_end_of_turn() -> None:
     turn.remove(end)
     turn.run()
     assert log == ["end", "end"]
+
+
+async def test_a_port_that_closes_leaves_the_order_of_the_others() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+    ends = [partial(log.append, name) for name in ("broker", "slaves")]
+    for end in (*ends, ends[0]):
+        turn.add(end)
+    turn.remove(ends[0])
+    turn.run()
+    assert log == ["broker", "slaves"]
 
 
 async def test_wakeups_are_counted_by_name_when_they_fire() -> None:

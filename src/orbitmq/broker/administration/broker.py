@@ -28,6 +28,8 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.replication_bodies import (
+    DemoteAnswer,
+    DemoteRequest,
     FollowAnswer,
     FollowRequest,
     ForgetRequest,
@@ -56,6 +58,8 @@ class BrokerAdminProcessor:
         """Answers a slave that wants to follow, or tells why not; set by a server with a port for slaves."""
         self.make_master: Callable[[PromoteRequest, Callable[[PromoteAnswer | OrbitError], None]], None] | None = None
         """Makes this slave the master, and tells when it is, or why not; set by such a server as well."""
+        self.make_slave: Callable[[DemoteRequest, Callable[[DemoteAnswer | OrbitError], None]], None] | None = None
+        """Makes this master a slave, and tells when it is, or why not; set by such a server as well."""
         self.begin_anew: Callable[[ReseedRequest, Callable[[ReseedAnswer | OrbitError], None]], None] | None = None
         """Puts the store of a slave aside, which copies its master anew."""
         self.forget_slave: Callable[[int, Callable[[bool | OrbitError], None]], None] = lambda slave_id, done: done(
@@ -116,6 +120,13 @@ class BrokerAdminProcessor:
         if self.make_master is None or not self._store.is_copy:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
         self.make_master(wanted, partial(_tell, command, peer))
+
+    def demote(self, command: Command, peer: Peer) -> None:
+        """DEMOTE_MASTER: this master becomes a slave. Answered when it takes nothing any more, and it is known who leads."""
+        wanted = DemoteRequest.decode(command.body)
+        if self.make_slave is None or self._store.is_copy:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no master")
+        self.make_slave(wanted, partial(_tell, command, peer))
 
     def reseed(self, command: Command, peer: Peer) -> None:
         """RESEED_SLAVE: this slave begins with nothing. Answered when that is saved."""
@@ -260,7 +271,9 @@ def _duration(seconds: int) -> str:
 
 
 def _tell(
-    command: Command, peer: Peer, result: FollowAnswer | PromoteAnswer | ReseedAnswer | bytes | OrbitError | None
+    command: Command,
+    peer: Peer,
+    result: FollowAnswer | PromoteAnswer | DemoteAnswer | ReseedAnswer | bytes | OrbitError | None,
 ) -> None:
     if isinstance(result, OrbitError):
         peer.send(response(command, ResponseCode.NO_PERMISSION, str(result)))

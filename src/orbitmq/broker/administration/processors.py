@@ -89,6 +89,7 @@ class Administration(Room):
             code.GET_BROKER_HA_STATUS: broker.replicas,
             code.FOLLOW_LOG: broker.follow,
             code.PROMOTE_SLAVE: broker.promote,
+            code.DEMOTE_MASTER: broker.demote,
             code.FORGET_SLAVE: broker.forget,
             code.RESEED_SLAVE: broker.reseed,
             code.READ_LOG: broker.read_log,

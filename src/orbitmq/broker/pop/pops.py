@@ -179,6 +179,10 @@ class Pops(Room):
         self._progress.turn_ended()
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
+        self.cover()
+
+    def cover(self) -> None:
+        """Before nothing is appended any more: store what is in flight, durably, for whoever is attached next. Blocks. Raises OSError."""
         if self.checkpoints is not None and self._progress.is_open:
             self.checkpoints.store_all()
 

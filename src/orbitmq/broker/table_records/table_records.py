@@ -317,9 +317,9 @@ class TableRecords:
                     unrecorded += [key for key in table.recorded_keys() if self._words.place(name, key) is None]
                 self._take_from_log(table, list(dict.fromkeys(unrecorded)))
         self._at_once.clear()
-        if has_led:
+        if has_led:  # whoever leads next goes by what the log says then
             self._gathered.clear()
-            self._gather_due_ns = None
+            self._is_followed = self._gather_due_ns = None
         self._tell(None)
 
     def take_back(self, to: int) -> None:

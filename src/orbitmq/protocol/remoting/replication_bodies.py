@@ -1,5 +1,5 @@
 """Bodies of orbitmq's own requests about copies: a slave asks its master whether it may follow, and gets a ticket for the port for slaves;
-a person makes a slave the master, or has it begin anew.
+a person makes a slave the master, or has it begin anew, and a master a slave.
 
 Rules of this file
 1. JSON members have the field's name in camel case.
@@ -63,9 +63,35 @@ class PromoteRequest(JsonBody):
 
 
 class PromoteAnswer(JsonBody):
-    """Answer to PROMOTE_SLAVE: the log went up to `end` when the slave became master."""
+    """Answer to PROMOTE_SLAVE: the log went up to `end` when the slave became master, whose port for slaves is at `port_for_slaves`; empty
+    where it has none."""
 
     end: Int64
+    port_for_slaves: str = ""
+
+
+class DemoteRequest(JsonBody):
+    """Body of DEMOTE_MASTER, to the master that becomes a slave: as `broker_id`, 0 for the first one that is free. It follows the master
+    whose main port is at `master` and its port for slaves at `port_for_slaves`; where these are empty, the one that a name server names.
+    While no slave has its log it refuses, unless `although_behind`.
+
+    With `hands_over` it makes a slave the master: `successor`, or for 0 the one that has most; where that fails it leads again."""
+
+    broker_id: Int64 = 0
+    master: str = ""
+    port_for_slaves: str = ""
+    hands_over: bool = False
+    successor: Int64 = 0
+    although_behind: bool = False
+
+
+class DemoteAnswer(JsonBody):
+    """Answer to DEMOTE_MASTER: this broker is slave `broker_id` now, its log went up to `end`. `master`: main port of the one that was made
+    master; empty where none was."""
+
+    broker_id: Int64
+    end: Int64
+    master: str = ""
 
 
 class LogRangeRequest(JsonBody):

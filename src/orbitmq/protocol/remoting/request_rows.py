@@ -486,6 +486,7 @@ ROWS: Final = (
     Row(_Code.FORGET_SLAVE, "broker", needs="Cluster:Update"),
     Row(_Code.RESEED_SLAVE, "broker", needs="Cluster:Update"),
     Row(_Code.READ_LOG, "broker", needs="Cluster:Update"),
+    Row(_Code.DEMOTE_MASTER, "broker", needs="Cluster:Update"),
     Row(_Code.RESET_MASTER_FLUSH_OFFSET, refused=_REPLICATION, request="masterFlushOffset:long!"),
     Row(_Code.ADD_BROKER, refused=_CONTAINER, request="configPath"),
     Row(_Code.REMOVE_BROKER, refused=_CONTAINER, request="brokerName! brokerClusterName! brokerId:long!"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -87,6 +88,11 @@ class GrpcListener(Listener):
         """What carries calls out stops, if it was made: what waits is answered, and what was popped for nobody is released."""
         if "calls" in vars(self):
             self.calls.close()
+
+    async def start(self, host: str, port: int, bound: socket.socket | None = None) -> None:
+        """As `Listener.start`. What carried calls out before a stop is made anew."""
+        vars(self).pop("calls", None)
+        await super().start(host, port, bound)
 
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
         """As `Listener.stop`. Clients are told to begin no more calls here (GOAWAY), streams end, and calls under way have half of the

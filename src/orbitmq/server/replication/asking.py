@@ -8,7 +8,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +16,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
 from orbitmq.limits.replication import (
     FOLLOW_TAIL_BYTES,
+    HAND_OVER_CALL_MS,
     MASTER_LIVES_MS,
     MEND_CALL_MS,
     TICKET_BYTES,
@@ -26,7 +26,13 @@ from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest, LogRangeRequest
+from orbitmq.protocol.remoting.replication_bodies import (
+    FollowAnswer,
+    FollowRequest,
+    LogRangeRequest,
+    PromoteAnswer,
+    PromoteRequest,
+)
 from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.ticket_office import adopt_epochs
@@ -49,7 +55,7 @@ class Asking:
 
     def __init__(
         self,
-        identity: BrokerIdentity,
+        identity: Callable[[], BrokerIdentity],
         log: CommitLog,
         kept: KeptFile,
         clock: Clock,
@@ -57,7 +63,7 @@ class Asking:
         is_damaged: Callable[[], bool],
         far: FarCopies,
     ) -> None:
-        """`is_damaged()`: the log lacks something in the middle."""
+        """`identity()`: who this broker is now. `is_damaged()`: the log lacks something in the middle."""
         self._far: Final = far
         self._identity = identity
         self._process = os.urandom(PROCESS_ID_BYTES).hex()
@@ -70,9 +76,7 @@ class Asking:
     async def opening(self, main: str, log_id: str) -> bytes:
         """What is sent first at the port for slaves of the master whose main port is at `main`: a ticket; nothing where it is one of
         RocketMQ. Raises OrbitError where it refuses, or cannot be asked."""
-        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._kept.save_first(saved.set_result)
-        if why_not := await saved:
+        if why_not := await self._kept.saved(self._kept.save_first):
             raise MasterUnasked(f"it cannot be told who this slave is, as a next start would not know: {why_not}")
         state = self._kept.state
         wanted = self._wanted(log_id)
@@ -98,27 +102,29 @@ class Asking:
             self._kept.save()
         return encode_opening(bytes.fromhex(found.ticket))
 
-    def _wanted(self, log_id: str, *, compares: bool = False) -> FollowRequest:
-        state, end = self._kept.state, self._log.end
+    def _wanted(self, log_id: str, *, compares: bool = False, broker_id: int | None = None) -> FollowRequest:
+        state, end, identity = self._kept.state, self._log.end, self._identity()
         tail_bytes = _tail_bytes(self._log, end)
         return FollowRequest(
-            broker_name=self._identity.name,
-            broker_id=self._identity.broker_id,
+            broker_name=identity.name,
+            broker_id=identity.broker_id if broker_id is None else broker_id,
             directory=state.directory,
             log=log_id,
             end=end,
             epochs=encode_marks(state.epochs).decode("ascii") if state.epochs.marks else "",
             tail_bytes=tail_bytes,
             tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
-            address=self._identity.address,
+            address=identity.address,
             is_damaged=self._is_damaged(),
             process=self._process,
             compares=compares,
         )
 
-    async def compared(self, main: str, log_id: str) -> FollowAnswer:
-        """What this log is to that of the master at `main`. Raises OrbitError where it cannot be asked, or is one of RocketMQ."""
-        wanted = self._wanted(log_id, compares=True)
+    async def compared(self, main: str, log_id: str, *, broker_id: int | None = None) -> FollowAnswer:
+        """What this log is to that of the master at `main`; `broker_id` of a broker that is no slave yet.
+
+        Raises OrbitError where it cannot be asked, or is one of RocketMQ."""
+        wanted = self._wanted(log_id, compares=True, broker_id=broker_id)
         try:
             answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
         except ClientError as error:
@@ -135,6 +141,20 @@ class Asking:
         """Whether a broker answers there that does not say it is a slave."""
         answers, found = await self._status(main)
         return answers and (found is None or found.master)
+
+    async def leads(self, main: str) -> tuple[bool, bool]:
+        """Whether a broker answers there, and whether it says that it is a master."""
+        answers, found = await self._status(main)
+        return answers, found is not None and found.master
+
+    async def promote(self, main: str, *, synchronous: bool) -> PromoteAnswer:
+        """Make the slave there the master, which followed this broker until now. RemoteError where it refuses; another ClientError where
+        no answer came, and it may have become one."""
+        wanted = PromoteRequest(synchronous=synchronous, although_master_lives=True)
+        answer = await self._call(main, request(RequestCode.PROMOTE_SLAVE, None, wanted.encode()), HAND_OVER_CALL_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteError(answer.code, answer.remark or "", address=main)
+        return PromoteAnswer.decode(bytes(answer.body))
 
     async def log_end_of_slave(self, main: str) -> int:
         """Up to where the slave there has the log; 0 where none answers that is one."""

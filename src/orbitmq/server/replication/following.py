@@ -147,6 +147,7 @@ class Following:
                 transport.abort()
                 self.failed(LinkEnd.APPEND_FAILED, str(error))
                 return
+        self._store.confirmation.let_pass()  # what nobody has confirmed here: its master has it as well
         self._transport, self._is_paused = transport, False
         self.since_ns = self._clock.monotonic_ns()
         self.link.connected(end, self.since_ns, self._first_bytes)

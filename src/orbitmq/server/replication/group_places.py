@@ -1,20 +1,28 @@
-"""Where the other brokers of a group are: what the settings say, else what a name server does.
+"""Where the other brokers of a group are: what a command said, or the settings, else what a name server does.
 
 Rules of this file
-1. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
+1. What a command said of the master counts until a name server names another one, in this process alone.
+2. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from orbitmq.replication.kept_state import Demoted
 
 if TYPE_CHECKING:
     from orbitmq.server.registration import Registrar
 
 SLAVE_PORT_STEP: Final = 1
 """Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
+
+
+class MasterPlace(NamedTuple):
+    main_port: str
+    port_for_slaves: str
 
 
 class GroupPlaces:
@@ -24,6 +32,8 @@ class GroupPlaces:
         """`given`: ports for slaves of a master, as the settings name them."""
         self._registrar = registrar
         self._given = given
+        self._said: MasterPlace | None = None
+        """The master that this broker was told to follow; None where nobody told it."""
 
     @property
     def own(self) -> str:
@@ -32,15 +42,24 @@ class GroupPlaces:
 
     def master_port(self) -> str:
         """The port for slaves of the master that is to be followed; empty while nobody says where that is. A name server is asked anew."""
-        if self._given:
+        if self._given and self._said is None:
             return self._given[0]
         self._registrar.register_all()
-        return self._registrar.master_ha_address
+        known = self._registrar.master_ha_address
+        if self._said is not None and (not known or self._registrar.master_address == self.own):
+            return self._said.port_for_slaves
+        return known
 
     def main_port(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients."""
+        if self._said is not None and port_for_slaves == self._said.port_for_slaves:
+            return self._said.main_port
         host, _, port = port_for_slaves.rpartition(":")
         return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
+
+    def follow(self, told: Demoted | None) -> None:
+        """A command made this broker a slave, and perhaps said of whom; or it leads."""
+        self._said = None if told is None or not told.port else MasterPlace(told.master, told.port)
 
     async def members(self) -> Mapping[int, str]:
         """Main ports of the brokers of this group by their ids, as a name server says; empty where none does."""

@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -49,6 +50,12 @@ class KeptFile:
     @property
     def path(self) -> str:
         return str(self._file.path)
+
+    async def saved(self, save: Callable[[OnSaved], None] | None = None) -> str:
+        """Save, or `save_first`; why that could not be, empty where it could. Whoever waits may be cancelled."""
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        (save or self.save)(lambda why_not: None if told.done() else told.set_result(why_not))
+        return await told
 
     def save_first(self, done: OnSaved) -> None:
         """The id of the directory is to be told to others: a next start has to have it as well."""

@@ -6,12 +6,11 @@ Rules of this file
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
+from orbitmq.replication.kept_state import Demoted
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.server.replication.kept_file import KeptFile
-from orbitmq.server.replication.promotion import PromotionRefused
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -26,35 +25,68 @@ class KeptRole:
     def settings_now(self) -> ReplicationSettings:
         """The settings with the role that a start goes on with."""
         given, state = self._given, self._kept.state
-        promoted = state.promoted
-        if promoted is None:
-            return given
-        if given.kind is not BrokerKind.SLAVE:
-            state.promoted = None
+        is_slave = given.kind is BrokerKind.SLAVE
+        if (state.demoted if is_slave else state.promoted) is not None:  # they say it themselves
+            state.promoted, state.demoted = (state.promoted, None) if is_slave else (None, state.demoted)
             self._kept.save()
-            return given
-        logger.warning(
-            "this broker was made master by a command, and its settings still say SLAVE: give it brokerRole=%s and brokerId=0; "
-            "or remove `promoted` from %s, and it follows a master again",
-            promoted.value,
-            self._kept.path,
-        )
-        return given.as_kind(promoted)
+        if state.promoted is not None:
+            logger.warning(
+                "this broker was made master by a command, and its settings still say SLAVE: give it brokerRole=%s and brokerId=0; "
+                "or remove `promoted` from %s, and it follows a master again",
+                state.promoted.value,
+                self._kept.path,
+            )
+            return given.as_kind(state.promoted)
+        if state.demoted is not None:
+            logger.warning(
+                "this broker was made a slave by a command, and its settings still say that it is a master: give it brokerRole=SLAVE and "
+                "brokerId=%d; or remove `demoted` from %s, and it leads again",
+                state.demoted.id,
+                self._kept.path,
+            )
+            return given.as_kind(BrokerKind.SLAVE)
+        return given
 
     async def keep_promoted(self, kind: BrokerKind) -> None:
         """A restart leads, and puts nothing aside. Raises PromotionRefused, with nothing changed, where it cannot be saved."""
         state = self._kept.state
-        aside = state.aside, state.aside_end
-        state.promoted, state.aside, state.aside_end = kind, "", 0
-        if why_not := await self._saved():
-            state.promoted, (state.aside, state.aside_end) = None, aside
+        before = state.promoted, state.demoted, state.aside, state.aside_end
+        self._lead(kind)
+        if why_not := await self._kept.saved():
+            state.promoted, state.demoted, state.aside, state.aside_end = before
             self._kept.save()  # another save that was on its way may have kept it
+            from orbitmq.server.replication.promotion import PromotionRefused
+
             raise PromotionRefused(f"that it is the master would be forgotten with the next start: {why_not}")
-        if aside[0]:
+        if before[2]:
             logger.warning("the next start does not put the store aside, as a command said before: this broker leads")
 
-    async def _saved(self) -> str:
-        """Why what is kept could not be saved; empty where it was."""
-        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._kept.save(saved.set_result)
-        return await saved
+    def lead_again(self, kind: BrokerKind) -> None:
+        """As `keep_promoted`, for one that leads whether that can be saved or not; it is tried until it can."""
+        self._lead(kind)
+        self._kept.save()
+
+    def _lead(self, kind: BrokerKind) -> None:
+        state = self._kept.state
+        state.promoted = kind if self._given.kind is BrokerKind.SLAVE else None
+        state.demoted, state.aside, state.aside_end = None, "", 0
+
+    async def keep_demoted(self, demoted: Demoted) -> None:
+        """A restart follows. Raises DemotionRefused, with nothing changed, where it cannot be saved."""
+        state = self._kept.state
+        before = state.promoted
+        state.promoted, state.demoted = None, self._as_slave(demoted)
+        if why_not := await self._kept.saved():
+            self.lead_again(before or self._given.kind)  # another save that was on its way may have kept it
+            from orbitmq.server.replication.demotion import DemotionRefused
+
+            raise DemotionRefused(f"that it is a slave would be forgotten with the next start: {why_not}")
+
+    def _as_slave(self, demoted: Demoted) -> Demoted | None:
+        """None where the settings say it themselves."""
+        return None if self._given.kind is BrokerKind.SLAVE else demoted
+
+    async def follows(self, demoted: Demoted) -> None:
+        """It is known by now whom this slave follows. Where that cannot be saved, it is tried again."""
+        self._kept.state.demoted = self._as_slave(demoted)
+        await self._kept.saved()

@@ -17,7 +17,7 @@ from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.server.registration import group_in
 from orbitmq.server.replication.asking import call_once, log_range
-from orbitmq.server.replication.replication_role import SLAVE_PORT_STEP
+from orbitmq.server.replication.group_places import SLAVE_PORT_STEP
 from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
 from orbitmq.server.surroundings import Surroundings
 

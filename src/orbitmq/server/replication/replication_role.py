@@ -7,33 +7,27 @@ Rules of this file
 3. The far tier's files are not copied: `far_copies` says whether it goes on beside copies, and who is taken.
 4. Tables are recorded from the first slave on, also after a start, until the last one is forgotten; at a synchronous master always. A
    slave of RocketMQ's master, in whose log they are not, asks for them.
-5. A slave becomes master when that is on its disk, and not while its master answers or another slave has more.
+5. Here is how a role is taken on and laid down, any number of times; whether it is to be, and what is kept first, is in `role_commands`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import OrbitError, PortTakenError
-from orbitmq.limits.replication import RESTART_AFTER_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import (
     FollowAnswer,
     FollowRequest,
-    PromoteAnswer,
-    PromoteRequest,
-    ReseedAnswer,
-    ReseedRequest,
 )
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
-from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES
+from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, Demoted
 from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.replication.ticket_office import FollowRefused
@@ -44,9 +38,8 @@ from orbitmq.server.replication.ha_status import status_of_master, status_of_sla
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.kept_role import KeptRole
 from orbitmq.server.replication.mending import Mending
-from orbitmq.server.replication.promotion import Promotion, PromotionRefused
 from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, facts_of_slave, shortage
-from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
+from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.server.replication.slave_port import SlavePort, followed_from
 from orbitmq.server.replication.ticketing import Ticketing
 from orbitmq.server.surroundings import Surroundings
@@ -62,12 +55,9 @@ if TYPE_CHECKING:
     from orbitmq.server.registration import Registrar
     from orbitmq.server.replication.following import Following
     from orbitmq.server.replication.master_tables import MasterTables
+    from orbitmq.server.replication.role_commands import RoleCommands
 
 logger = logging.getLogger("orbitmq.replication")
-
-
-async def _nothing() -> None:
-    """Of a server that has nothing else to do."""
 
 
 class ReplicationRole:
@@ -105,7 +95,7 @@ class ReplicationRole:
         self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
         self._far_copies = FarCopies(derived.far, process.settings.broker.timer_far_url, store, self._kept, self._saver)
         self._asking = Asking(
-            registrar.identity,
+            lambda: registrar.identity,
             store.log,
             self._kept,
             process.clock,
@@ -114,32 +104,32 @@ class ReplicationRole:
             far=self._far_copies,
         )
         self.mending: Final = self._made_mending()
-        self._promotion = Promotion(
-            store, self._kept.state, self._asking, self._places, damage=lambda: self.mending.damage.text
-        )
-        self._promoting: asyncio.Task[None] | None = None
-        self.became_master: Callable[[], Awaitable[None]] = _nothing
-        """Does what else a server has to do when its slave becomes master."""
-        self.begins_again: Callable[[], object] | None = None
-        """Has the process end in order and begin again with its settings; None where that is not up to this process."""
+        self.changes: Final = RoleChanges()
         self._lacks = ""
         """What a slave that began with nothing had not copied when it began to lead, for people; empty where that is nothing."""
-        self._begins_anew = False
-        """The process is about to end, and to begin with nothing."""
-        self._reseeding = Reseeding(
-            self._asking, self._kept, store, process.clock, process.files, process.settings.data
-        )
-        self.took_over: Callable[[], object] = lambda: None
-        """Told when this broker has begun to lead a log that another one has led until now, or may have."""
         self._tickets: Ticketing | None = None
-        self._role = KeptRole(self._kept, settings)
-        self._settings = self._role.settings_now()
-        if settings.kind is BrokerKind.SLAVE and not self.is_slave:
-            registrar.become(0)
+        self._kept_role = KeptRole(self._kept, settings)
+        self._settings = self._kept_role.settings_now()
+        self._begin_as_kept(settings.kind)
         self.listen_port: Final = settings.listen_port or main_port + SLAVE_PORT_STEP
         self.port: SlavePort | None = None
         self.following: Following | None = None
         self._hold()
+
+    @cached_property
+    def commands(self) -> RoleCommands:
+        from orbitmq.server.replication.role_commands import RoleCommands  # most brokers never get one
+
+        return RoleCommands(self, self._process, self._store, self._kept, self._kept_role, self._asking, self._places)
+
+    def _begin_as_kept(self, given: BrokerKind) -> None:
+        """Where a command made this broker something else than its settings say."""
+        demoted = self._kept.state.demoted
+        if demoted is not None:
+            self._registrar.become(demoted.id)
+            self._places.follow(demoted)
+        elif given is BrokerKind.SLAVE and not self.is_slave:
+            self._registrar.become(0)
 
     def _hold(self) -> None:
         """Until it leads, or follows."""
@@ -197,6 +187,11 @@ class ReplicationRole:
         self._far_copies.tell()
 
     @property
+    def log_id(self) -> str:
+        """Which log this is; empty while it does not say so."""
+        return self._tables.log_id
+
+    @property
     def kind(self) -> BrokerKind:
         return self._settings.kind
 
@@ -252,7 +247,7 @@ class ReplicationRole:
             logger.warning("brokerRole is ASYNC_MASTER, so sends wait for no copy: %s counts for nothing", unheeded)
         await self._lead(listens=listens, insists=True)
         if self._kept.state.epochs.marks and not self._store.queues.after_crash:
-            self.took_over()
+            self.changes.took_over()
 
     async def _lead(self, *, listens: bool, insists: bool) -> None:
         """Append, and take slaves. PortTakenError where one `insists` on a port that was asked for and is."""
@@ -316,57 +311,45 @@ class ReplicationRole:
             )
             self.master_tables.start()
 
-    def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
-        """Make this slave the master, and tell when it takes messages, or why it does not become one. On the loop."""
-        if self._begins_anew:
-            done(PromotionRefused("this slave begins anew just now: it ends, and puts its store aside"))
-            return
-        if not self.is_slave or self._promoting is not None:
-            done(PromotionRefused("this broker is no slave, or becomes a master just now"))
-            return
-        self._promoting = asyncio.get_running_loop().create_task(self._promote(wanted, done), name="promote")
+    @property
+    def port_for_slaves(self) -> str:
+        """Where slaves reach this master; empty where they do not."""
+        is_open = self.port is not None and self.port.address is not None
+        return self._registrar.identity.ha_address if is_open else ""
 
-    async def _promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
-        kind = BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
+    def stand_still(self) -> None:
+        """Append nothing any more, after what is known here alone. Raises OSError, with nothing changed, where that cannot be written."""
+        self.changes.steps_down()
+        self._tables.end()
+        self._appenders.detach()
+        self._store.only_copy(NOT_ATTACHED)
+        self._store.commit()
+        self._process.turn.schedule()
+
+    def go_on(self) -> None:
+        """Lead as before."""
+        self._store.allow(COPY)
         try:
-            await self._promotion.check(wanted, self.following)
-            await self._follow_no_more()
-            try:
-                await self._role.keep_promoted(kind)
-            except PromotionRefused:
-                self.follow()
-                raise
-            done(PromoteAnswer(end=await self._take_over(kind)))
-        except OrbitError as error:
-            logger.error("this broker does not become the master: %s", error)
-            done(error)
-        finally:
-            self._promoting = None
+            self._appenders.attach()
+        except OSError as error:  # it is tried again
+            logger.error("what waits for its time is not delivered yet: %s", error)
 
-    def reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
-        """Have this slave begin with nothing, and tell where its store goes, or why it does not. On the loop."""
-        if not self.is_slave or self._promoting is not None or self._begins_anew:
-            done(ReseedRefused("this broker is no slave, or becomes another just now"))
-            return
-        self._promoting = asyncio.get_running_loop().create_task(self._reseed(wanted, done), name="reseed")
+    def lead_no_more(self, demoted: Demoted) -> int:
+        """Close the port for slaves; whoever waits for copies is told UNKNOWN. Where the log ends."""
+        port, self.port, self._tickets = self.port, None, None
+        if port is not None:
+            port.close()
+        self._settings = self._settings.as_kind(BrokerKind.SLAVE)
+        self._registrar.become(demoted.id)
+        self._places.follow(demoted)
+        end = self._store.begin_raw()
+        logger.warning(
+            "this broker is a slave (brokerId %d) from position %d of the log on, by a command", demoted.id, end
+        )
+        return end
 
-    async def _reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
-        begins_again = self.begins_again
-        try:
-            port_for_slaves = self._places.master_port()
-            master = self._places.main_port(port_for_slaves) if port_for_slaves else ""
-            aside = await self._reseeding.prepare(master, self._tables.log_id, although_parted=wanted.although_parted)
-            self._begins_anew = begins_again is not None
-            done(ReseedAnswer(aside=aside, restarts=self._begins_anew))
-            if begins_again is not None:
-                asyncio.get_running_loop().call_later(RESTART_AFTER_MS / 1_000, begins_again)
-        except OrbitError as error:
-            logger.error("this slave does not begin anew: %s", error)
-            done(error)
-        finally:
-            self._promoting = None
-
-    async def _follow_no_more(self) -> None:
+    async def follow_no_more(self) -> None:
+        """A slave copies nothing any more."""
         tables, self.master_tables = self.master_tables, None
         following, self.following = self.following, None
         if tables is not None:
@@ -374,17 +357,20 @@ class ReplicationRole:
         if following is not None:
             await following.stop()
 
-    async def _take_over(self, kind: BrokerKind) -> int:
-        """The position of the log from which on this broker writes it."""
+    async def take_over(self, kind: BrokerKind) -> int:
+        """A slave that follows no more leads. The position of the log from which on it does."""
         end = self._store.begin_raw()
         self._settings = self._settings.as_kind(kind)
+        self._places.follow(None)
         self._store.allow(COPY)
         if self._settings.rule().needed:
             self._copy_follows()
+        else:
+            self._store.confirmation.let_pass()
         try:
             await self._lead(listens=True, insists=False)
-            self.took_over()
-            await self.became_master()
+            self.changes.took_over()
+            await self.changes.became_master()
         except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
             logger.error("this broker is the master now, and misses something: %s", error)
         self._registrar.become(0)
@@ -393,7 +379,9 @@ class ReplicationRole:
 
     async def stop(self) -> None:
         """Before the store is closed."""
-        await self._follow_no_more()
+        if "commands" in vars(self):
+            await self.commands.stop()
+        await self.follow_no_more()
         await self.mending.stop()
         if self.port is not None:
             self.port.close()

@@ -14,7 +14,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -94,9 +93,7 @@ class Reseeding:
         aside = state.aside = (
             f"{ASIDE}/{datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC):%Y%m%dT%H%M%S%f}"[:-3] + "Z"
         )
-        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._kept.save(saved.set_result)
-        if why_not := await saved:
+        if why_not := await self._kept.saved():
             state.aside, state.aside_end = "", 0
             self._kept.save()  # another save that was on its way may have kept it
             raise ReseedRefused(f"that it is to begin anew would be forgotten with the next start: {why_not}")
@@ -140,7 +137,7 @@ def put_aside(files: Files, root: Path, settings: StoreSettings, *, is_slave: bo
     moves = list(_moves(root, target, log_directory))
     lock = files.lock_dir(root)
     try:
-        if not is_slave or table.get("promoted"):
+        if table.get("promoted") or not (is_slave or table.get("demoted")):
             _bring_back(files, moves)
             kept.save(withdrawn(table))
             logger.warning(

@@ -85,6 +85,8 @@ class SlavePort:
         """How connections of slaves ended, since the start; those that were not taken are among the refused ones."""
         self.sent_bytes = 0
         self.received_bytes = 0
+        self.moved: Callable[[], None] | None = None
+        """Told when something came from a slave, or one came or went."""
         store.deadlines.define(WAKEUP, self._look)
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -223,6 +225,8 @@ class SlavePort:
         """Something came from a slave: what waited for it is answered at the end of this turn, which sets the alarm too."""
         self._turn.schedule()
         self._arm()
+        if self.moved is not None:
+            self.moved()
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -209,7 +209,10 @@ def test_a_slave_on_a_full_disk_is_not_told_that_it_begins_anew(tmp_path: Path, 
         async def compared(self, master: str, log_id: str) -> FollowAnswer:
             return FollowAnswer(end=1_000, relation="beginning")
 
-    kept = SimpleNamespace(state=KeptState("d" * 32), save=lambda done: done(""))
+    async def saved() -> str:
+        return ""
+
+    kept = SimpleNamespace(state=KeptState("d" * 32), saved=saved)
     opened = SimpleNamespace(log=SimpleNamespace(end=1_000, written_end=1_000), settings=SETTINGS)
     reseeding = Reseeding(Asked(), kept, opened, SystemClock(), FullDisk(free_bytes), tmp_path)  # type: ignore[arg-type]
     prepared = reseeding.prepare("master:1", "a-log", although_parted=False)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from orbitmq.client._async.administration.admin_calls import AdminCalls
+from orbitmq.limits.replication import DEMOTE_LEVEL_MS, HAND_OVER_ATTEMPTS, HAND_OVER_CALL_MS, HAND_OVER_PAUSE_MS
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.replication_bodies import (
+    DemoteAnswer,
+    DemoteRequest,
     ForgetRequest,
     PromoteAnswer,
     PromoteRequest,
     ReseedAnswer,
     ReseedRequest,
 )
+
+DEMOTE_MS: Final = DEMOTE_LEVEL_MS + HAND_OVER_ATTEMPTS * (HAND_OVER_CALL_MS + HAND_OVER_PAUSE_MS)
+"""Longest time that a broker takes for it on purpose."""
 
 
 class BrokerAdmin(AdminCalls):
@@ -47,6 +54,18 @@ class BrokerAdmin(AdminCalls):
         body = wanted.encode()
         answer = await self._ask(address, RequestCode.PROMOTE_SLAVE, body=body, doing="making a slave the master")
         return PromoteAnswer.decode(answer.body).end
+
+    async def demote_master(self, address: str, wanted: DemoteRequest) -> DemoteAnswer:
+        """Make the master at this address a slave, which takes nothing any more; with `wanted.hands_over` a slave of it the master. While
+        no slave has its log, or the slave does not become master, it refuses and leads on. orbitmq's brokers only."""
+        answer = await self._ask(
+            address,
+            RequestCode.DEMOTE_MASTER,
+            body=wanted.encode(),
+            doing="making a master a slave",
+            more_ms=DEMOTE_MS,
+        )
+        return DemoteAnswer.decode(answer.body)
 
     async def reseed_slave(self, address: str, *, although_parted: bool = False) -> ReseedAnswer:
         """Have the slave at this address put its store aside and copy its master anew: at once, or at its next start. Where no master

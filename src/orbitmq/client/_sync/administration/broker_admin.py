@@ -11,7 +11,7 @@ from orbitmq.client._async.administration import broker_admin as source
 from orbitmq.client._sync.administration.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo
-from orbitmq.protocol.remoting.replication_bodies import ReseedAnswer
+from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest, ReseedAnswer
 
 
 class BrokerAdmin(AdminCalls):
@@ -49,6 +49,12 @@ class BrokerAdmin(AdminCalls):
                 although_behind=although_behind,
             )
         )
+
+    def demote_master(self, address: str, wanted: DemoteRequest) -> DemoteAnswer:
+        """Make the master at this address a slave, which takes nothing any more; with `wanted.hands_over` a slave of it the master. While
+        no slave has its log, or the slave does not become master, it refuses and leads on. orbitmq's brokers only.
+        """
+        return self._loop.run(self._twin.demote_master(address, wanted))
 
     def reseed_slave(self, address: str, *, although_parted: bool = False) -> ReseedAnswer:
         """Have the slave at this address put its store aside and copy its master anew: at once, or at its next start. Where no master
