@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Programs ask the name server, which fails never.
-2. `promote` begins when the master's process is gone, and ends when the slave says that it is the master.
+2. `switch` needs both processes. `promote` begins when the master's process is gone, and ends when the slave says that it is the master.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from server_process import ClosedByServer, RawClient, ServedProcess, free_ports, until
 
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, PromoteRequest
 
 SMALL: Final = {"mappedFileSizeCommitLog": 16 * 1024 * 1024, "maxIndexNum": 200_000, "maxHashSlotNum": 50_000}
 LIMIT_S: Final = 60.0
@@ -89,6 +89,17 @@ class PromotedPair:
         body = PromoteRequest().encode()
         until(lambda: _code(self.slave, RequestCode.PROMOTE_SLAVE, body) == ResponseCode.SUCCESS, LIMIT_S, "promotion")
         self.master = self.slave
+        return time.monotonic() - began
+
+    def switch(self) -> float:
+        """Exchange master and slave, both of which run, as soon as the slave counts. Seconds until the master said so."""
+        until(lambda: self.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", LIMIT_S, "a slave that counts")
+        began = time.monotonic()
+        body = DemoteRequest(hands_over=True).encode()
+        with RawClient(self.master.port) as client:
+            answer = client.call(RequestCode.DEMOTE_MASTER, {}, body)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        self.master, self.slave = self.slave, self.master
         return time.monotonic() - began
 
     def end(self) -> None:

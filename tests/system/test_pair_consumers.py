@@ -1,12 +1,12 @@
-"""A group that reads in order, under locks of the broker, while its master is killed and the slave promoted."""
+"""A group that reads in order, under locks of the broker, while its slave becomes the master: of one that is killed, or in exchange."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +105,24 @@ async def until(condition: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.05)
 
 
+@contextlib.asynccontextmanager
+async def running(orders: Orders) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """The senders, while all members of the group read."""
+    async with contextlib.AsyncExitStack() as stack:
+        servers = orders.pair.name_server
+        clients = [await stack.enter_async_context(orbitmq.connect(servers, options=QUICK)) for _ in range(3)]
+        there = [asyncio.Event() for _ in MEMBERS]
+        reading = [
+            asyncio.create_task(orders.read(mq, member, event))
+            for mq, member, event in zip(clients, MEMBERS, there, strict=False)
+        ]
+        await asyncio.gather(*(event.wait() for event in there))
+        yield [asyncio.create_task(orders.send_all(clients[2], key)) for key in range(KEYS)]
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+
 def committed(server: ServedProcess) -> dict[int, int]:
     """By queue, up to where the group has read; 0 where the broker knows nothing."""
     found: dict[int, int] = {}
@@ -141,17 +159,7 @@ async def test_a_group_reads_on_in_order_when_the_slave_becomes_master(
     orders = Orders(pair)
     try:
         await asyncio.to_thread(pair.create_topic, TOPIC, QUEUES)
-        async with contextlib.AsyncExitStack() as stack:
-            clients = [
-                await stack.enter_async_context(orbitmq.connect(pair.name_server, options=QUICK)) for _ in range(3)
-            ]
-            there = [asyncio.Event() for _ in MEMBERS]
-            reading = [
-                asyncio.create_task(orders.read(mq, member, event))
-                for mq, member, event in zip(clients, MEMBERS, there, strict=False)
-            ]
-            await asyncio.gather(*(event.wait() for event in there))
-            sending = [asyncio.create_task(orders.send_all(clients[2], key)) for key in range(KEYS)]
+        async with running(orders) as sending:
             await orders.more()
             await until(lambda: all(committed(pair.master).values()), "an offset of every queue")
             known = await asyncio.to_thread(committed, pair.master)
@@ -182,9 +190,6 @@ async def test_a_group_reads_on_in_order_when_the_slave_becomes_master(
             there_now = await asyncio.to_thread(stored, pair.master)
             wanted = {(queue_id, body) for queue_id, bodies in there_now.items() for body in bodies}
             await until(lambda: wanted <= {(one.queue_id, one.body) for one in orders.came}, "all that is stored")
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
     finally:
         await asyncio.to_thread(pair.end)
 
@@ -211,7 +216,45 @@ async def test_a_group_reads_on_in_order_when_the_slave_becomes_master(
         assert [one.offset for one in after] == list(range(first, len(there_now[queue_id])))
         assert [one.body for one in after] == there_now[queue_id][first:]
         assert there_now[queue_id][: len(at_slave[queue_id])] == at_slave[queue_id]
+    assert_in_order(orders)
+
+
+def assert_in_order(orders: Orders) -> None:
     for key in range(KEYS):
         names = [one.body for one in orders.came if one.body.startswith(b"%d:" % key)]
         once = [int(name.partition(b":")[2]) for name in dict.fromkeys(names)]
         assert once == sorted(once), "each key in its order"
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+async def test_a_group_reads_on_in_order_when_roles_are_exchanged_there_and_back(
+    tmp_path: Path, role: str, figure: Callable[[str], None]
+) -> None:
+    pair = await asyncio.to_thread(PromotedPair, tmp_path, role)
+    orders = Orders(pair)
+    again_s = []
+    try:
+        await asyncio.to_thread(pair.create_topic, TOPIC, QUEUES)
+        async with running(orders) as sending:
+            await orders.more()
+            for _ in range(2):
+                await asyncio.to_thread(pair.switch)
+                began, sent, came = time.monotonic(), len(orders.acknowledged), len(orders.came)
+                await until(lambda: len(orders.acknowledged) > sent + KEYS, "sends to the new master")  # noqa: B023
+                await until(lambda: len(orders.came) > came + KEYS, "messages of the new master")  # noqa: B023
+                again_s.append(time.monotonic() - began)
+                await orders.more()
+            orders.is_open = False
+            await asyncio.gather(*sending)
+            there = await asyncio.to_thread(stored, pair.master)
+            wanted = {(queue_id, body) for queue_id, bodies in there.items() for body in bodies}
+            await until(lambda: wanted <= {(one.queue_id, one.body) for one in orders.came}, "all that is stored")
+    finally:
+        await asyncio.to_thread(pair.end)
+    assert not orders.acknowledged.keys() - {body for _, body in wanted}, "nothing that was answered is lost"
+    times = Counter((one.queue_id, one.offset) for one in orders.came)
+    figure(
+        f"ordered group, {role}: read on after {', '.join(f'{one:.1f} s' for one in again_s)}; "
+        f"{sum(count - 1 for count in times.values())} of {len(times)} came twice"
+    )
+    assert_in_order(orders)
