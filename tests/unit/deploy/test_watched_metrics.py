@@ -109,7 +109,7 @@ def test_the_example_of_a_scrape_names_the_default_port_and_the_rules() -> None:
 def test_the_dashboard_has_a_row_for_each_question() -> None:
     panels = dashboard()["panels"]
     rows = [panel["title"] for panel in panels if panel["type"] == "row"]
-    assert rows == ["Traffic", "Delays", "Storage", "Consumers", "Health", "Far tier"]
+    assert rows == ["Traffic", "Delays", "Storage", "Consumers", "Health", "Far tier", "Copies"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert all(panel["description"] for panel in panels if panel["type"] != "row")
     taken: set[tuple[int, int]] = set()
