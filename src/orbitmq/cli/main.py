@@ -46,6 +46,9 @@ COMMANDS: Final = {
         "orbitmq.cli.pipelines",
         "Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
     ),
+    "archive": CommandEntry(
+        "orbitmq.cli.archives", "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows."
+    ),
     "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, mend, hand-over."),
     "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": CommandEntry("orbitmq.cli.completion", "Print a shell's completion script."),

@@ -117,6 +117,9 @@ ARCHIVE_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 ARCHIVE_SORTED_BYTES: Final = 64 * 1024 * 1024
 """Rows of several topics that are sorted together; meanwhile they are in memory twice."""
 
+ARCHIVE_MERGED_ROWS: Final = 200_000
+"""Rows that are merged into a table of latest rows at a time; all of them are in memory."""
+
 ARCHIVE_COMMIT_TRIES: Final = 20
 """Versions that a batch is put as, one after the other, while others commit in between; each try costs milliseconds."""
 

@@ -52,11 +52,13 @@ class FilePlace(NamedTuple):
 
     def content(self) -> bytes | None:
         """The bytes of a small file; None when there is none."""
-        if self.kind() is not fs.FileType.File:
-            return None
-        with _failures(self.path), self.file_system.open_input_stream(self.path, compression=None) as stream:
-            content: bytes = stream.read()
-            return content
+        with _failures(self.path):
+            try:
+                with self.file_system.open_input_stream(self.path, compression=None) as stream:
+                    content: bytes = stream.read()
+                    return content
+            except FileNotFoundError:
+                return None
 
     @contextmanager
     def opened(self) -> Iterator[OpenFile]:

@@ -10,6 +10,8 @@
     table.py       the table, by delta-rs
     delta_log.py   its log: numbers, repairs, syncs
     storage.py     where it lies
+    upkeep.py      merging, giving space back, deleting, counting
+    latest.py      the latest row of each key, in a table beside it
 
 Rules of this package
 1. Files and numbers of queues change in one commit. What is planned from a snapshot is committed only where the numbers are still those.

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow.fs as fs
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, StoreError
@@ -46,6 +45,8 @@ class SourceKind(StrEnum):
 
     TOPICS = "topics"
     LOGS = "logs"
+    LATEST = "latest rows"
+    """Of the keys of an archive (`latest.py`)."""
 
 
 class ArchiveForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,22 +78,19 @@ class ArchiveTable:
             )
 
     def prove(self, files: Sequence[LandedFile]) -> LandedFile | None:
-        found: dict[str, int | None] = {}
-        directories = sorted({self._under(file).above.path for file in files})
-        system = self.place.file_system
+        directories = sorted({file.path.rpartition("/")[0] for file in files})
+        sizes: dict[str, int] = {}
         with table_failures(self.place.path):
             if is_local(self.place):
-                infos = system.get_file_info([self._under(file).path for file in files])
+                sizes = {file.path: self.place.under(file.path).size() or 0 for file in files}
             else:  # one request for each day, not for each file
-                infos = [info for path in directories for info in system.get_file_info(fs.FileSelector(path))]
-            found = {info.path: info.size for info in infos if info.type is fs.FileType.File}
+                for path in directories:
+                    sizes.update((f"{path}/{name}", size) for name, size in self.place.under(path).files())
         for file in files:
-            if found.get(self._under(file).path) != file.size_bytes:
+            if sizes.get(file.path) != file.size_bytes:
                 return file
-        for path in directories:
-            sync(self.place._replace(path=path))
-        if directories:
-            sync(self.place)
+        for path in (*directories, ""):
+            sync(self.place.under(path))
         return None
 
     def put(self, snapshot: Snapshot, batch: ArchiveBatch) -> None:
@@ -149,9 +147,6 @@ class ArchiveTable:
         self._log.sync(snapshot.version)
         return snapshot
 
-    def _under(self, file: LandedFile) -> FilePlace:
-        return self.place.under(file.path)
-
     def _checkpoint(self, version: int) -> None:
         """Nothing depends on it but the time that opening takes, so its failure ends nothing."""
         try:
@@ -172,7 +167,7 @@ def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTabl
         if not _is_table(text):
             _make(text, form, columns)
     snapshot = table.open()
-    _check_same(_form_of(snapshot.handle, place.path), form, place.path)
+    _check_same(form_of(snapshot.handle, place.path), form, place.path)
     return table, table.add_columns(snapshot, columns)
 
 
@@ -190,7 +185,7 @@ def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
         if not _is_table(text):
             return {}
     snapshot = ArchiveTable(text, place).open()
-    _check_same(_form_of(snapshot.handle, place.path), form, place.path)
+    _check_same(form_of(snapshot.handle, place.path), form, place.path)
     return snapshot.applications
 
 
@@ -265,7 +260,8 @@ def _make(text: str, form: ArchiveForm, columns: pa.Schema) -> None:
     sync(place)
 
 
-def _form_of(table: DeltaTable, place: str) -> ArchiveForm:
+def form_of(table: DeltaTable, place: str) -> ArchiveForm:
+    """Raises ConfigurationError where a table is no archive of ours, or of a later version."""
     try:
         form = msgspec.json.decode(table.metadata().description or "", type=ArchiveForm)
     except msgspec.DecodeError as error:
@@ -284,7 +280,7 @@ def _check_same(found: ArchiveForm, form: ArchiveForm, place: str) -> None:
     """Raises ConfigurationError when a run would put into an archive what does not go with the rest."""
     if found.source is not form.source:
         raise ConfigurationError(
-            f"{place} is an archive of {found.source}, and this run reads {form.source}: messages would be in it twice",
+            f"{place} is an archive of {found.source}, and this run is one of {form.source}: messages would be in it twice",
             remedy="archive into another directory",
         )
     for name, text in form.fixed.items():

@@ -196,7 +196,7 @@ def test_a_column_is_added_before_files_that_have_it(tmp_path: Path) -> None:
 
 def test_what_does_not_go_with_the_rest(tmp_path: Path) -> None:
     archive(tmp_path)
-    with pytest.raises(ConfigurationError, match="is an archive of topics, and this run reads logs"):
+    with pytest.raises(ConfigurationError, match="is an archive of topics, and this run is one of logs"):
         begun(str(tmp_path), ArchiveForm(source=SourceKind.LOGS), COLUMNS)
     with pytest.raises(ConfigurationError, match="begun with properties 'map', and this run has 'json'"):
         begun(str(tmp_path), ArchiveForm(source=SourceKind.TOPICS, fixed={"properties": "json"}), COLUMNS)
