@@ -22,7 +22,7 @@ from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.loads import LOADS, TOO_OLD, Load, WrittenFile, is_too_old, names_problem, probe_name, stem_of
-from orbitmq.timing.far.tier import Tier
+from orbitmq.timing.far.tier import Tier, refuse_other_storage
 
 
 class LoadPlace(NamedTuple):
@@ -113,7 +113,11 @@ class FarLoads:
             reason = far.keeper.trouble or f"it has damaged files: {', '.join(far.damaged_files)}"
             return response(command, ResponseCode.SERVICE_NOT_AVAILABLE, f"the far tier does not work: {reason}")
 
+        mark = far.keeper.storage.sharing.mark
+
         def probe(tier: Tier) -> None:
+            if mark:
+                refuse_other_storage(tier.mark(""), mark)
             tier.open()
             tier.probe(state.probe, state.probe_text)
 

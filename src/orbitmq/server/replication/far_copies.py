@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from orbitmq.errors import OrbitError, StoreDamagedError
+from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.kept_state import FarStorage
 from orbitmq.replication.ticket_office import FollowRefused
@@ -133,6 +134,10 @@ class FarCopies:
             done(FollowRefused(why_not) if why_not else FollowAnswer())
             return
 
+        if len(self._tasks) >= COPIES_MAX:
+            done(FollowRefused(f"{COPIES_MAX} slaves ask for the state of the far tier already: ask again"))
+            return
+
         async def prepared() -> None:
             try:
                 done(await self._prepared(wanted))
@@ -148,6 +153,8 @@ class FarCopies:
             await self._mark()
         mark = self._kept.state.far.mark
         if wanted.far == UNMARKED and wanted.broker_id not in self._asked_unmarked:
+            if len(self._asked_unmarked) >= COPIES_MAX:
+                self._asked_unmarked.clear()
             self._asked_unmarked.add(wanted.broker_id)
             raise FollowRefused(
                 f"the storage of this slave's far tier bore no mark when it looked, the master's bears {mark}",
@@ -227,6 +234,8 @@ class FarCopies:
         """The master gave a ticket: both share the storage, or not. Raises OrbitError where this slave cannot begin with what the master
         knows of the files."""
         told = FarStorage(answer.far, self._place, [], followed=True) if answer.far else FarStorage()
+        if not answer.far and self._far is not None and self._far.held.files.by_name:
+            return  # whatever the master shares now: they lie where they lie
         if answer.far_serial:
             await self._take_state(answer)
         if told != self._kept.state.far:

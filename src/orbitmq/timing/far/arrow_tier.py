@@ -116,7 +116,7 @@ class ArrowTier:
         if not writer:
             name = next_writer(self._writers(), directory, token_hex(4), takes_over=takes_over)
             if name is not None:
-                self.storage.write(f"{WRITERS}/{name}", b"")
+                self.storage.write(f"{WRITERS}/{name}", name.encode())
             writer = name or ""
         known = self._writers()
         if (last := latest_writer(known)) != writer:

@@ -1,6 +1,6 @@
 """Who writes to storage that brokers share: the name of each tenure as its writer, and what that says of a file.
 
-    writers/<number>-<directory of the broker>-<random>     one empty object of each writer; the last in order is the one that counts
+    writers/<number>-<directory of the broker>-<random>     one file of each writer; the last name in order is the one that counts
     landing/<first>-<next>-<writer>-<random>.parquet        names of files end with who wrote them, so no two are written under one name
 
 Rules of this file

@@ -16,6 +16,7 @@ from tests.worlds.little_far import DAY_MS, LittleFar
 from tests.worlds.little_store import SteppedWorker
 
 from orbitmq.errors import OrbitError
+from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.kept_state import REPLICATION_FILE, FarStorage, read_state
 from orbitmq.replication.ticket_office import FollowRefused
@@ -254,3 +255,29 @@ def test_a_broker_without_messages_there_may_move_its_tier(tmp_path: Path, maste
     joined(master, slave)
     again = FarCopies(master.far.far, str(tmp_path / "moved"), master.far.store, master.kept, master.worker)
     assert (again.is_shared, master.kept.state.far) == (False, FarStorage())
+
+
+def test_a_slave_with_files_does_not_forget_where_they_lie(master: Side, slave: Side) -> None:
+    master.send()
+    master.far.advance(11 * 60_000)
+    mark = joined(master, slave).far
+    assert slave.far.far.held.files.by_name
+    slave.run(slave.copies.take(FollowAnswer()))
+    assert slave.kept.state.far.mark == mark
+
+
+def test_who_asks_again_and_again_is_refused_beyond_a_number(master: Side, slave: Side) -> None:
+    master.send()
+    mark = joined(master, slave).far
+
+    async def flood() -> list[FollowAnswer | OrbitError]:
+        told: list[asyncio.Future[FollowAnswer | OrbitError]] = []
+        for number in range(COPIES_MAX + 1):
+            told.append(asyncio.get_running_loop().create_future())
+            wanted = FollowRequest(broker_name="pair", broker_id=number + 1, directory="cd" * 16, far=mark)
+            master.copies.prepare(wanted, told[-1].set_result)
+        return await asyncio.gather(*told)
+
+    *others, last = master.run(flood())
+    assert "ask again" in refusal(last)
+    assert all(isinstance(one, FollowAnswer) for one in others)
