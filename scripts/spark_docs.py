@@ -64,8 +64,11 @@ How a read behaves:
   `false` a warning is logged, a queue that is gone stands still, and one that began anew is read from its oldest message.
 * **Servers that are away** are tried again with pauses up to two seconds, for `retryTimeoutMs`; then the error names topic, queue,
   offset and address.
-* **Lag.** A stream stores the offsets of finished batches under its group, one batch late, for tools that show lag. Nothing is read from
-  there. Two streams that read the same share the group's name unless `group` or `groupIdPrefix` tells them apart.
+* **Lag.** `latestOffset` in a query's progress has `behindLatest`: min, avg, max and messages that are there and not read; see
+  [first steps](../howto/spark.md#how-far-a-stream-is-behind). A stream also stores the offsets of finished batches under its group, one
+  batch late, for tools that show lag. Nothing is read from there. Two streams that read the same share the group's name unless `group`
+  or `groupIdPrefix` tells them apart.
+* **Checkpoints** say in which form their offsets are (`@form`). Those without are read; those of a later form are refused by name.
 * **availableNow** reads what was there when it started, in batches of `maxOffsetsPerTrigger`.
 """
 
@@ -103,7 +106,9 @@ How a write behaves:
   partitions, or more memory.
 * **A RocketMQ broker** recognises no repeats: there it is *at least once*. The log says so once, and every message has its name in the
   properties `ORBITMQ_SCOPE`, `ORBITMQ_EPOCH` and `ORBITMQ_ONCE_KEY`, by which a consumer can tell.
-* **In `foreachBatch`** a write is a batch job: give it an `idempotencyKey` made of the batch id, another one for each write.
+* **In `foreachBatch`** a write is a batch job: give each write a constant `idempotencyKey` of its own. Query and batch are added, as epochs
+  that follow each other. Under Spark Connect, which does not tell them to the tasks, the key has to hold them.
+* **Output modes.** `append`; `complete` appends the whole result of each batch; `update` is refused by Spark.
 * **Order.** Rows with the same `shardingKey` keep the order they have in their partition; all others may overtake each other.
 """
 

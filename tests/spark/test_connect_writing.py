@@ -34,6 +34,13 @@ for _ in range(2):  # the second one finds nothing new
     query = write(stream.writeStream).option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
 
+def each(batch, batch_id):
+    for _ in range(2):  # the second one is a repeat
+        rows = batch.sparkSession.range(3).selectExpr("concat('each ', id) AS body")
+        write(rows.write).option("idempotencyKey", f"{topic} each {batch_id}").mode("append").save()
+
+spark.readStream.text(folder + "/source").writeStream.foreachBatch(each).trigger(availableNow=True).start().awaitTermination()
+
 done = replay(spark, topic=[topic], to=topic + "-again", name_server=name_server, where="body LIKE 'batch %'", queues="keep", rate=100000)
 print("replayed", done.rows_read, done.rows_written)
 done = redrive(spark, group=topic, to=topic + "-again", name_server=name_server)
@@ -69,9 +76,10 @@ def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
         for number in range(3):
             producer.send(f"%DLQ%{topic}", f"letter {number}".encode())
     said = printed_by(PROGRAM, tmp_path, connect_server, name_server, topic, str(tmp_path))
-    assert said == ["replayed 1500 1000", "redriven 3 3", "ConfigurationError True"]
+    assert said == ["replayed 1503 1000", "redriven 3 3", "ConfigurationError True"]
     batch = Counter(f"batch {number}".encode() for number in range(1_000))
-    assert bodies(name_server, topic) == batch + Counter(f"stream {number}".encode() for number in range(500))
+    stream = Counter(f"stream {number}".encode() for number in range(500))
+    assert bodies(name_server, topic) == batch + stream + Counter(f"each {number}".encode() for number in range(3))
     assert bodies(name_server, f"{topic}-again") == batch + Counter(f"letter {number}".encode() for number in range(3))
 
 

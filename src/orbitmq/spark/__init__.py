@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orbitmq.spark.archives import archive
     from orbitmq.spark.spark_session import session
+    from orbitmq.spark.stream_lag import lag, lag_metrics
     from orbitmq.spark.typed.frames import decoded
 
-__all__ = ["archive", "decoded", "session"]
+__all__ = ["archive", "decoded", "lag", "lag_metrics", "session"]
 
 _MODULES = {
     "archive": "orbitmq.spark.archives",
     "decoded": "orbitmq.spark.typed.frames",
+    "lag": "orbitmq.spark.stream_lag",
+    "lag_metrics": "orbitmq.spark.stream_lag",
     "session": "orbitmq.spark.spark_session",
 }
 

@@ -77,6 +77,12 @@ READ_OPTIONS: Final = (
         "Whether messages that should be there and are not end the query; else they are passed over with a warning.",
     ),
     Option("subExpression", "tags joined by `||`", "`*`", "The broker sends messages with these tags only."),
+    Option(
+        "subSql",
+        "an SQL92 expression over properties",
+        "",
+        "The broker sends messages for which it is true: `region = 'eu' AND price > 10`. Brokers of RocketMQ need enablePropertyFilter.",
+    ),
     Option("pullBatchSize", "1 to 65536", "1000", "Messages asked for in one pull; brokers have a bound of their own."),
     Option("pullTimeoutMs", "milliseconds", "3000", "Longest silence of a server that was asked something."),
     Option("retryTimeoutMs", "milliseconds", "60000", "How long a server that is away is tried again before the query fails."),
@@ -174,6 +180,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_partition_rows: int | None
     fail_on_data_loss: bool
     expression: str
+    sql: str | None
     pull_count: int
     pull_timeout_ms: int
     retry_timeout_ms: int
@@ -190,7 +197,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     given.check_reads(streaming=streaming)
     subscribed = _subscribed(given)
     expression = given.get("subExpression") or "*"
-    subscribe(subscribed.topics[0] if subscribed.topics else "any", expression, 0)
+    sql = given.get("subSql") or None
+    subscribe(subscribed.topics[0] if subscribed.topics else "any", expression, 0, sql=sql)
     return ReadOptions(
         name_servers=given.name_servers(),
         connect=connect_settings(given),
@@ -205,10 +213,11 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_partition_rows=given.number("maxRecordsPerPartition", None, 1),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         expression=expression,
+        sql=sql,
         pull_count=given.number("pullBatchSize", 1000, 1, SPARK_PULL_MESSAGES_MAX),
         pull_timeout_ms=given.number("pullTimeoutMs", 3000, 1),
         retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0),
-        group=_group(given, subscribed, expression),
+        group=_group(given, subscribed, expression if sql is None else sql),
         properties=PropertiesForm(given.choice("includeProperties", ("map", "json", "none"))) if given.get("includeProperties") else None,
         pushdown=given.flag("pushdown", default=False),
         refresh_ms=given.number("offsetRefreshMs", 200, 1),

@@ -77,10 +77,8 @@ class OrbitmqSource(DataSource):
         from orbitmq.spark.writing.row_columns import row_columns
         from orbitmq.spark.writing_options import write_options
 
-        if overwrite:
-            raise ConfigurationError(
-                "messages cannot be overwritten", remedy='use .mode("append"), or .outputMode("append") for a stream'
-            )
+        if overwrite and not streaming:  # of a stream it is the mode complete: each batch writes its whole result
+            raise ConfigurationError("messages cannot be overwritten", remedy='use .mode("append")')
         options = write_options(self.options, streaming=streaming)
         if options.payload is not None:
             options, schema = with_encoding(options, schema)
@@ -101,6 +99,7 @@ class OrbitmqSource(DataSource):
             names=names,
             properties=form.value,
             expression=options.expression,
+            sql=options.sql,
             pull_count=options.pull_count,
             pull_timeout_ms=options.pull_timeout_ms,
             retry_timeout_ms=options.retry_timeout_ms,

@@ -42,7 +42,9 @@ WRITE_OPTIONS: Final = (
         "idempotencyKey",
         "a name",
         "none",
-        "Batch jobs: a job that is started again with the same name does not store again what the first one stored.",
+        "Batch jobs: a job that is started again with the same name does not store again what the first one stored. In `foreachBatch` a "
+        "constant name for each write is enough, query and batch are added; under Spark Connect, which does not tell them, it has to hold "
+        "the batch id.",
     ),
     Option(
         "idempotencyStep",

@@ -132,12 +132,24 @@ def test_mistakes_of_streams(given: dict[str, str], text: str) -> None:
         options(streaming=True, **given)
 
 
+REGISTRY = {"payload": "avro", "payloadRegistry": "http://host"}
+TOGETHER = {
+    "payloadMessage": {"payload": "protobuf", "payloadSchema": "orders.pb"},
+    "payloadRegistry": REGISTRY,
+    "payloadSubject": REGISTRY,
+    "payloadRegistryUser": {**REGISTRY, "payloadRegistrySecretFile": "/secret"},
+    "payloadRegistrySecretFile": {**REGISTRY, "payloadRegistryUser": "me"},
+}
+"""What an option needs beside it."""
+
+
 def test_every_option_of_the_table_is_understood() -> None:
     values = {
         "startingOffsets": "earliest", "endingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest",
         "maxTriggerDelay": "1m", "failOnDataLoss": "false", "subExpression": "a || b", "group": "g",
         "includeProperties": "none", "pushdown": "true", "nameServer": "a:1", "topic": "orders", **CONNECTING,
         "kafka.bootstrap.servers": "a:1,b:2", "includeHeaders": "true", "payload": "json", "payloadMode": "failfast",
+        "payloadFraming": "confluent", "payloadRegistry": "http://host", "subSql": "a > 1",
     }  # fmt: skip
     for option in READ_OPTIONS:
         if option.name in ("subscribe", "subscribePattern", "assign") or "imestamp" in option.name:
@@ -145,7 +157,7 @@ def test_every_option_of_the_table_is_understood() -> None:
         given = {
             **{name: value for name, value in NEEDED.items() if option is not KAFKA_SERVERS or name == "topic"},
             **(CONNECTING if option.name in CONNECTING else {}),
-            **({"payload": "json"} if option.name.startswith("payload") else {}),
+            **TOGETHER.get(option.name, {"payload": "json"} if option.name.startswith("payload") else {}),
             option.name.lower(): values.get(option.name, "7"),
         }
         read_options(given, streaming=option.reads is ReadKind.STREAM)

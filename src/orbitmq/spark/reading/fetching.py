@@ -34,6 +34,7 @@ from orbitmq.errors import (
 )
 from orbitmq.limits.client import BULK_BUFFER_BYTES, BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
+from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.records import RECORD_BYTES_MIN
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -75,6 +76,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     pull_timeout_ms: int
     retry_timeout_ms: int
     fail_on_data_loss: bool
+    sql: str | None = None
     view: RowView | None = None
 
 
@@ -152,6 +154,7 @@ class _QueueRangeReader:
         self._tell = tell
         self._reported_until = found.begin
         self._filter = TagFilter.parse(fetch.expression)
+        self._unfiltered = self._filter.accepts_all and fetch.sql is None
         self._properties: PropertiesAs = PropertiesAs(fetch.properties)
         self._template = PullTemplate(
             PullRequest(
@@ -160,7 +163,8 @@ class _QueueRangeReader:
                 offset=0,
                 count=1,
                 bytes_count=BULK_BUFFER_BYTES,
-                expression=self._filter.expression,
+                expression=self._filter.expression if fetch.sql is None else fetch.sql,
+                expression_type=TAG if fetch.sql is None else SQL92,
             ),
             cluster.credentials,
         )
@@ -168,7 +172,7 @@ class _QueueRangeReader:
             found.begin,
             found.end,
             fetch.pull_count,
-            filtered=not self._filter.accepts_all,
+            filtered=not self._unfiltered,
             pace=cluster.paces.get(found.queue),
             pulls_max=max(1, min(BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX // self._template.frame_bytes_max)),
         )
@@ -257,7 +261,7 @@ class _QueueRangeReader:
             segments.append(FetchedRecords(ask, at, end, next_offset))
             return self._pull.answered(ask, next_offset, end - at)
         if status is not PullStatus.OFFSET_ILLEGAL and ask.begin < next_offset <= present.high:
-            if self._filter.accepts_all:
+            if self._unfiltered:
                 self._lost(line, ask.begin, min(next_offset, ask.end), present)
             return self._pull.answered(ask, next_offset, 0)
         if status is PullStatus.OFFSET_ILLEGAL and ask.begin < present.low:
@@ -361,7 +365,7 @@ class _QueueRangeReader:
                 found.pop()
         reached = min(segment.next_offset, ask.end)
         missing = reached - ask.begin - len(found)
-        if missing and self._filter.accepts_all:
+        if missing and self._unfiltered:
             report(
                 f"data loss: {_place(self._queue, line.address)} lacks {missing} of the messages "
                 f"from offset {ask.begin} to {reached - 1}, they were removed or are damaged",

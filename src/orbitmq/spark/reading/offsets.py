@@ -11,12 +11,17 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
+
+FORM: Final = "@form"
+"""Beside the topics of a checkpoint's offsets, of which none can be named so: which form they are in. Without it, the first."""
+
+KNOWN_FORM: Final = 1
 
 Offsets = dict[MessageQueue, int]
 Json = dict[str, dict[str, dict[str, int]]]
@@ -27,6 +32,15 @@ class Extent(NamedTuple):
 
     low: int
     high: int
+
+
+class Behind(NamedTuple):
+    """How many messages of each queue a stream has not read yet: fewest, mean and most of a queue, and all together."""
+
+    min: int
+    avg: float
+    max: int
+    messages: int
 
 
 class Loss(NamedTuple):
@@ -46,6 +60,24 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> Json:
     return found
 
 
+def to_checkpoint(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    """The form that Spark keeps in a checkpoint, with which form it is."""
+    return {FORM: KNOWN_FORM, **to_json(offsets)}
+
+
+def from_checkpoint(value: Any) -> Offsets:
+    """What `to_checkpoint` made, of this release or an earlier one. `ConfigurationError` for anything else."""
+    form = value.get(FORM, KNOWN_FORM) if isinstance(value, dict) else KNOWN_FORM
+    if form != KNOWN_FORM:
+        raise ConfigurationError(
+            f"the checkpoint holds offsets in form {form!r}, and this release reads form {KNOWN_FORM}",
+            remedy="run the query with the release that wrote it or a later one, or give it another checkpointLocation",
+        )
+    return from_json(
+        {topic: rest for topic, rest in value.items() if topic != FORM} if isinstance(value, dict) else value
+    )
+
+
 def from_json(value: Any) -> Offsets:
     """What `to_json` made. `ConfigurationError` for anything else, such as the offsets of another source."""
     try:
@@ -61,6 +93,15 @@ def from_json(value: Any) -> Offsets:
             f"the checkpoint holds no offsets of this source: {error}",
             remedy="use the checkpoint of this query, or another checkpointLocation for a new one",
         ) from error
+
+
+def behind(position: Mapping[MessageQueue, int], extents: Mapping[MessageQueue, Extent]) -> Behind:
+    """How far a stream that stands at `position` is behind. A queue that it has not entered yet counts whole."""
+    counts = [
+        max(extent.high - max(position.get(queue, extent.low), extent.low), 0) for queue, extent in extents.items()
+    ]
+    total = sum(counts)
+    return Behind(min(counts, default=0), total / max(len(counts), 1), max(counts, default=0), total)
 
 
 def check_topics(start: Iterable[MessageQueue], topics: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -31,7 +31,17 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.batch_reader import planned, rows_of
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
-from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
+from orbitmq.spark.reading.offsets import (
+    Loss,
+    Offsets,
+    advance,
+    behind,
+    check_topics,
+    from_checkpoint,
+    losses,
+    to_checkpoint,
+    to_json,
+)
 from orbitmq.spark.reading.plan import partitions, ranges
 from orbitmq.spark.reading.retrying import RetryClock, Retrying
 from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
@@ -40,6 +50,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+BEHIND_LATEST: Final = "behindLatest"
+"""What Kafka's source says in its metrics; a source in Python has none, but its latest offsets are its own."""
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -51,6 +64,7 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._clock = clock or RetryClock()
         self._initial: Offsets | None = None
         self._ceiling: Extents | None = None
+        self._position: Offsets | None = None
         self._newest: tuple[Extents, int] | None = None
         self._advanced_ms: int | None = None
         self._published: Offsets = {}
@@ -58,11 +72,11 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # --- Spark asks
 
-    def initialOffset(self) -> Json:
+    def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins, of the queues whose beginning is an offset; the same at every call of this instance."""
         if self._initial is None:
             self._initial = self._patiently("beginning", self._resolve_initial)
-        return to_json(self._initial)
+        return to_checkpoint(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing that arrives from now on is read by this run."""
@@ -72,12 +86,12 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         rows = self.options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """The end of the batch that begins at `start`; `start` itself when nothing is new within about a second.
 
         The limit is shared by backlog. `DataLostError` when what `start` points to is not there, unless failOnDataLoss=false.
         """
-        begin = from_json(self.initialOffset() if start is None else start)
+        begin = from_checkpoint(self.initialOffset() if start is None else start)
         rows = getattr(limit, "max_rows", self.options.max_rows)
         waited_ms, pause_ms = 0, SPARK_FIRST_LOOK_MS
         while True:
@@ -89,10 +103,13 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
             pause_ms = min(2 * pause_ms, max(self.options.refresh_ms, SPARK_FIRST_LOOK_MS))
         if end != begin:
             self._advanced_ms = self._clock.now_ms()
-        return to_json(end)
+        self._position = end
+        return to_checkpoint(end)
 
-    def reportLatestOffset(self) -> Json | None:
-        """The ends of the queues, not older than about offsetRefreshMs; None when they cannot be had at present."""
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the queues, not older than about offsetRefreshMs, and beside the topics BEHIND_LATEST: how far the stream is behind
+        them at the end of its batch. None when they cannot be had at present.
+        """
         try:
             newest = self._newest
             if newest is None or self._clock.now_ms() - newest[1] > self.options.refresh_ms:
@@ -101,21 +118,25 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
             log.warning("the latest offsets are not reported: %s", error)
         if self._newest is None:
             return None
-        return to_json({queue: extent.high for queue, extent in self._newest[0].items()})
+        extents = self._newest[0]
+        latest = to_json({queue: extent.high for queue, extent in extents.items()})
+        if self._position is None or BEHIND_LATEST in latest:  # a topic may have that name
+            return dict(latest)
+        return {**latest, BEHIND_LATEST: behind(self._position, extents)._asdict()}
 
-    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What lies between; the same for the same offsets, so that a batch that is run again is the same batch."""
         options = self.options
-        found = ranges(from_json(start), from_json(end))
+        found = ranges(from_checkpoint(start), from_checkpoint(end))
         parts = partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
         return planned(self.fetch, parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows_of(self.fetch, partition)
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         """Publishes what a batch has finished under the group. Spark says so when it begins the next batch but one."""
-        offsets = from_json(end)
+        offsets = from_checkpoint(end)
         changed = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
         try:
             self._cluster().publish(self.options.group, changed)

@@ -176,6 +176,13 @@ def loose_type(kind: Any) -> Any:
     return kind
 
 
+def leaves_in(kind: Any) -> int:
+    """How many values a payload has whose lists have one item each."""
+    if pa.types.is_struct(kind):
+        return sum(leaves_in(field.type) for field in kind)
+    return leaves_in(kind.value_type) if pa.types.is_list(kind) else 1
+
+
 def types_in(kind: Any) -> set[Any]:
     """The type and all that are inside it."""
     if pa.types.is_struct(kind):

@@ -11,7 +11,8 @@ Rules of this file
 1. `msgspec` decides what a body says, row by row. The joint way is for what both read alike; what it refuses is asked row by row.
 2. So a bad body costs the rows next to it time, and never their values.
 3. A field that is not there is null, as one that says null. Fields that no type names are passed over.
-4. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
+4. Which way is taken where both could is a matter of cost: one pays for the bytes of a body, the other for the fields that are wanted.
+5. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
 """
 
 from __future__ import annotations
@@ -29,26 +30,45 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from orbitmq.columns.slices import values_of
-from orbitmq.limits.spark import PAYLOAD_JOINED_ROWS_MIN
-from orbitmq.spark.typed.decoded import Decoded, columns_of, concatenated, fitted, loose_type, reason_of, types_in
+from orbitmq.limits.spark import PAYLOAD_JOINED_FIELDS_PER_KB, PAYLOAD_JOINED_ROWS_MIN
+from orbitmq.spark.typed.decoded import (
+    Decoded,
+    columns_of,
+    concatenated,
+    fitted,
+    leaves_in,
+    loose_type,
+    reason_of,
+    types_in,
+)
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 
 _PARTS: Final = 8
 """A piece with a body that cannot be joined is cut into so many."""
 
-_NOT_JSON: Final = (b"NaN", b"Inf")
-"""What pyarrow takes for numbers and JSON does not know; inside of strings they only cost time."""
+_APART: Final = (b"\n", b"\r", b"NaN", b"Inf")
+"""What keeps a body from going together with others: line breaks, and what pyarrow takes for numbers and JSON does not know. Inside of
+strings the latter cost only time."""
 
 
 class JsonDecoder:
     """Decodes bodies that are objects with the fields of `kind`, a struct."""
 
-    def __init__(self, kind: Any, joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN, *, framed: bool = False) -> None:
-        """joined_rows_min: fewer bodies go row by row at once. framed: the id of a schema stands before each."""
+    def __init__(
+        self,
+        kind: Any,
+        joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN,
+        *,
+        fields_per_kb: int = PAYLOAD_JOINED_FIELDS_PER_KB,
+        framed: bool = False,
+    ) -> None:
+        """joined_rows_min, fields_per_kb: fewer bodies, or fields of them, go row by row. framed: a schema's id stands before each."""
         self._kind = kind
         self._framed = framed
         self._loose = loose_type(kind)
         self._joined_rows_min = joined_rows_min
+        self._fields = leaves_in(kind)
+        self._fields_per_kb = fields_per_kb
         found = types_in(kind)
         # base64 and maps are things that pyarrow.json does not know
         self._joins = not any(pa.types.is_binary(one) or pa.types.is_map(one) for one in found)
@@ -70,7 +90,8 @@ class JsonDecoder:
         return Decoded(pc.if_else(fine, found.values, pa.scalar(None, self._kind)), pc.coalesce(reasons, found.reasons))
 
     def _decoded(self, bodies: Any) -> Decoded:
-        if not self._joins or len(bodies) < self._joined_rows_min:
+        is_worth_it = self._fields * 1_024 >= self._fields_per_kb * bodies.nbytes / max(len(bodies), 1)
+        if not self._joins or not is_worth_it or len(bodies) < self._joined_rows_min:
             return self._row_by_row(bodies)
         together = joinable(bodies)
         if together.all():
@@ -137,13 +158,13 @@ def joinable(bodies: Any) -> npt.NDArray[np.bool_]:
     inside = np.flatnonzero(found)
     found[inside] = (numbers[starts[inside]] == ord("{")) & (numbers[ends[inside] - 1] == ord("}"))
     text = memoryview(data)[offsets[0] : offsets[-1]]
-    whole = bytes(text)
-    for mark in (b"\n", b"\r", *_NOT_JSON):
-        at = whole.find(mark)
-        while at >= 0:
-            row = int(np.searchsorted(offsets, at + offsets[0], "right")) - 1
-            found[row] = False
-            at = whole.find(mark, int(ends[row] - offsets[0]))
+    whole, part = bytes(text), numbers[offsets[0] : offsets[-1]]
+    for mark in _APART:
+        if mark[:1] in whole:
+            places = np.flatnonzero(part[: len(part) - len(mark) + 1] == mark[0])
+            for place in range(1, len(mark)):
+                places = places[part[places + place] == mark[place]]
+            found[np.searchsorted(offsets, places + offsets[0], "right") - 1] = False
     try:
         whole.decode()
     except UnicodeDecodeError:

@@ -12,8 +12,9 @@ Rules of this file
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -26,6 +27,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from orbitmq.spark.writing.scopes import Writer
+
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""What Spark tells the tasks of a stream, and those of a job that runs in its `foreachBatch`; under Spark Connect only the former."""
+
+
+def in_foreach_batch(key: str, query: str, batch: int, step: int) -> tuple[str, int]:
+    """Name and step of a job that runs in `foreachBatch`: the batches of a query follow each other under one name.
+
+    Where the job has steps of its own, each batch is a name.
+    """
+    name = f"{key}~{hashlib.blake2b(query.encode(), digest_size=5).hexdigest()}"
+    return (name, batch) if not step else (f"{name}~{batch}", step)
 
 
 class BatchWriter(Carried, DataSourceArrowWriter):
@@ -43,30 +58,38 @@ class BatchWriter(Carried, DataSourceArrowWriter):
 
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
-        rows, marks = run_task(self._options, self._places, self._writer(part), part, iterator)
-        return Sent(rows, marks)
+        name, step = self._job, self._options.idempotency_step
+        if context is not None and self._options.idempotency_key is not None:
+            query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+            if query is not None and batch is not None:
+                name, step = in_foreach_batch(name, query, int(batch), self._options.idempotency_step)
+        writer = self._writer(part, name, step)
+        rows, marks = run_task(self._options, self._places, writer, part, iterator)
+        return Sent(rows, marks, step)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job is done: the brokers may forget its keys, and what they know of its partitions. Everything is stored already."""
-        writer = self._writer(0)
+        sent = [message for message in messages if isinstance(message, Sent)]
+        writer = self._writer(0, self._job, max((one.epoch for one in sent), default=0))
         if writer is None:
             return
         from orbitmq.spark.writing.tasks import end_job
 
-        end_job(self._options, writer, [message for message in messages if isinstance(message, Sent)])
+        end_job(self._options, writer, sent)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was sent stays. A job with an `idempotencyKey` that is started again does not store it twice."""
 
-    def _writer(self, part: int) -> Writer | None:
+    def _writer(self, part: int, name: str, step: int) -> Writer | None:
         from orbitmq.spark.writing.scopes import job_writer
 
         options = self._options
         if not options.dedup:
             return None
-        return job_writer(
-            self._job,
+        found = job_writer(
+            name,
             None if options.row_key is not None else part,
             brief=options.idempotency_key is None,
-            step=options.idempotency_step,
+            step=step,
         )
+        return found._replace(follows=step != options.idempotency_step)

@@ -54,12 +54,14 @@ class Writer(NamedTuple):
 
     ends: the work is done when the task is, and nobody goes on with the next epoch: a batch job.
     brief: nobody will start it again under this name.
+    follows: epochs follow each other without end, as micro-batches do, so each may have brokers of its own.
     """
 
     who: str
     epoch: int
     ends: bool
     brief: bool = False
+    follows: bool = False
 
     def prefix(self, topic: str) -> str:
         """What all scopes for a topic begin with. The digest keeps sets of brokers of two topics apart."""
@@ -113,7 +115,8 @@ def begun(writer: Writer, known: Iterable[ScopeView], topic: str) -> BrokerSet |
     for view in known:
         if not view.scope.startswith(prefix):
             continue
-        if writer.ends or writer.epoch in (view.epoch, view.previous_epoch):
+        ours = writer.epoch in (view.epoch, view.previous_epoch)
+        if ours or (writer.ends and (not writer.follows or view.epoch > writer.epoch)):
             found.add(view.scope[len(prefix) :])
         latest = max(latest, view.epoch)
     if (not writer.ends and latest > writer.epoch + 1) or (latest > writer.epoch and not found and not writer.ends):

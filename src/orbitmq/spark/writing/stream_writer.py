@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from orbitmq.spark.carrying import Carried
+from orbitmq.spark.writing.batch_writer import BATCH_ID, QUERY_ID
 from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing_options import WriteOptions
 
@@ -35,8 +36,8 @@ class StreamWriter(Carried, DataSourceStreamArrowWriter):
         from orbitmq.spark.writing.tasks import run_task
 
         context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
+        batch = None if context is None else context.getLocalProperty(BATCH_ID)
         if context is None or query is None or batch is None:
             raise ConfigurationError(
                 "Spark does not say which query and which batch this is, so a repeated task could not be recognised",

@@ -353,8 +353,9 @@ def end_epochs(sink: RowSink, writer: Writer, marks: Marks, over: frozenset[tupl
                 f"{writer.who} was written to topic {topic!r} before, at broker {broker}, with other rows than the {mark.rows} "
                 "of now",
                 address=error.address,
-                remedy="give a job with other rows another idempotencyKey; where the same rows come in other partitions, "
-                "name them by the option rowKey",
+                remedy="give a job with other rows another idempotencyKey (in foreachBatch under Spark Connect one that holds the id of "
+                "the batch, which Spark does not tell its tasks there); where the same rows come in other partitions, name them by the "
+                "option rowKey",
             ) from error
 
 

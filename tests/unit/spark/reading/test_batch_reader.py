@@ -75,6 +75,20 @@ def test_properties_as_json_by_option_or_by_type(mq: Client, reading: Reading) -
         assert json.loads(text)["region"] == "eu"
 
 
+def test_the_broker_filters_by_properties(mq: Client, reading: Reading) -> None:
+    messages = [
+        Message(body=b"%d" % number, properties={"region": "eu" if number % 4 else "us"}) for number in range(40)
+    ]
+    for begin in (0, 20):
+        mq.send_batch("orders", messages[begin : begin + 20], queue=QUEUES[begin // 20])
+    found = reading.table("body", topic="orders", subSql="region = 'us'")
+    assert sorted(found["body"], key=int) == [b"%d" % number for number in range(0, 40, 4)]
+    with pytest.raises(ConfigurationError, match="is no filter expression"):
+        reading.table("body", topic="orders", subSql="region = ")
+    with pytest.raises(ConfigurationError, match="write the tags into the expression"):
+        reading.table("body", topic="orders", subSql="region = 'us'", subExpression="red")
+
+
 def test_tags_are_compared_exactly_and_need_no_column(mq: Client, reading: Reading) -> None:
     fill(mq, [120, 0, 60, 0])
     mq.send_batch("orders", [Message(body=b"clash", tag="Aa"), Message(body=b"wanted", tag="BB")], queue=QUEUES[1])

@@ -87,11 +87,11 @@ def test_latest_means_when_the_stream_began_whatever_crashed(mq: Client, reading
     send(mq, 0, b"before")
     log: list[Any] = []
     first = Run(reading, log, startingOffsets="latest")
-    assert first.reader.initialOffset() == {}
+    assert first.reader.initialOffset() == {"@form": 1}
     assert first.step() == []
     send(mq, 0, b"after")  # the first batch was logged, and the query was killed before it was committed
     again = Run(reading, log, startingOffsets="latest")
-    assert again.reader.initialOffset() == {}
+    assert again.reader.initialOffset() == {"@form": 1}
     assert reading.batch(again.reader, {}, log[0]) == [], "the first batch is run again, and is the same"
     assert again.step() == [b"after"]
 
@@ -100,7 +100,7 @@ def test_every_queue_begins_where_the_options_say(mq: Client, reading: Reading) 
     send(mq, 0, b"a", b"b", b"c")
     send(mq, 1, b"d", b"e")
     run = Run(reading, [], startingOffsets='{"orders": {"broker-a": {"0": 1, "1": -1}}}')
-    assert run.reader.initialOffset() == {"orders": {"broker-a": {"0": 1}}}
+    assert run.reader.initialOffset() == {"@form": 1, "orders": {"broker-a": {"0": 1}}}
     assert run.step() == [b"b", b"c"]
     send(mq, 1, b"f")
     assert run.step() == [b"f"]
@@ -123,7 +123,7 @@ def test_a_limit_is_kept_and_shared(mq: Client, reading: Reading) -> None:
     run = Run(reading, [], maxOffsetsPerTrigger="8")
     assert run.reader.getDefaultReadLimit() == ReadMaxRows(8)
     assert [len(run.step() or []) for _ in range(2)] == [8, 8]
-    assert run.log[0] == {"orders": {"broker-a": {"0": 6, "1": 2}}}
+    assert run.log[0] == {"@form": 1, "orders": {"broker-a": {"0": 6, "1": 2}}}
     assert Run(reading, []).reader.getDefaultReadLimit() == ReadAllAvailable()
 
 
@@ -168,7 +168,7 @@ def test_a_queue_that_is_gone_ends_the_stream_or_stands_still(mq: Client, readin
         Run(reading, [gone]).step()
     run = Run(reading, [gone], failOnDataLoss="false")
     assert run.step() == [b"a"]
-    assert run.log[-1] == {"orders": {"broker-a": {"0": 1, "1": 0, "7": 42}}}
+    assert run.log[-1] == {"@form": 1, "orders": {"broker-a": {"0": 1, "1": 0, "7": 42}}}
 
 
 def test_offsets_beyond_the_queue_end_the_stream_or_begin_anew(mq: Client, reading: Reading) -> None:
@@ -186,11 +186,24 @@ def test_a_checkpoint_of_another_topic_is_refused(mq: Client, reading: Reading) 
         Run(reading, [{"refunds": {"broker-a": {"0": 3}}}]).step()
 
 
+def test_a_checkpoint_of_a_release_that_kept_no_form_is_read(mq: Client, reading: Reading) -> None:
+    send(mq, 0, b"a", b"b")
+    assert Run(reading, [{"orders": {"broker-a": {"0": 1, "1": 0}}}]).step() == [b"b"]
+
+
+def test_a_checkpoint_of_a_later_form_is_refused(mq: Client, reading: Reading) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"offsets in form 2, and this release reads form 1 .run the query with the release"
+    ):
+        Run(reading, [{"@form": 2, "places": []}]).step()
+
+
 def test_progress_shows_the_ends_and_the_group_its_place(mq: Client, reading: Reading) -> None:
     send(mq, 0, b"a", b"b", b"c")
     run = Run(reading, [], maxOffsetsPerTrigger="1", group="reports")
     run.step()
-    assert run.reader.reportLatestOffset() == {"orders": {"broker-a": {"0": 3, "1": 0}}}
+    behind = {"min": 0, "avg": 1.0, "max": 2, "messages": 2}
+    assert run.reader.reportLatestOffset() == {"orders": {"broker-a": {"0": 3, "1": 0}}, "behindLatest": behind}
     run.reader.commit(run.log[-1])
     assert mq.pull_consumer("reports").committed(QUEUES[0]) == 1
 

@@ -55,7 +55,7 @@ def expected(bodies: list[bytes], kind: Any) -> list[Any]:
 
 
 def decoded(bodies: list[bytes], kind: Any = ORDER, rows_min: int = TOGETHER) -> list[Any]:
-    values, reasons = JsonDecoder(kind, rows_min).decode(pa.array(bodies, pa.binary()))
+    values, reasons = JsonDecoder(kind, rows_min, fields_per_kb=0).decode(pa.array(bodies, pa.binary()))
     assert values.type == kind
     assert len(values) == len(reasons) == len(bodies)
     values.validate(full=True)
@@ -128,6 +128,17 @@ def test_together_and_one_by_one_say_what_the_model_says(found: list[bytes]) -> 
 @settings(deadline=None)
 def test_maps(found: list[bytes]) -> None:
     assert decoded(found, WITH_MAP) == expected(found, WITH_MAP)
+
+
+def test_many_fields_of_short_bodies_are_worth_parsing_together() -> None:
+    """Which way it is shows in nothing but time, so it is looked at from inside."""
+    short, long = ([order(number) + b" " * blanks for number in range(100)] for blanks in (0, 2_000))
+    for bodies, is_joined in ((short, True), (long, False)):
+        decoder = JsonDecoder(ORDER)
+        asked: list[int] = []
+        decoder._together = lambda found, asked=asked, plain=decoder._together: asked.append(len(found)) or plain(found)  # type: ignore
+        assert decoder.decode(pa.array(bodies, pa.binary())).reasons.null_count == 100
+        assert bool(asked) is is_joined
 
 
 def test_bytes_are_base64() -> None:

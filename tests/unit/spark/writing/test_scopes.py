@@ -11,6 +11,7 @@ from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX
 from orbitmq.protocol.remoting.idempotence_bodies import ScopeView
 from orbitmq.spark.writing.scopes import (
     BrokerSet,
+    Writer,
     begun,
     brokers_of,
     job_writer,
@@ -84,6 +85,16 @@ def test_a_finished_job_is_found_again():
 
 def test_rows_with_a_key_share_one_scope():
     assert job_writer("night", None, brief=True).who == "night/rows"
+
+
+def test_batches_that_follow_each_other_may_have_other_brokers() -> None:
+    """As in a stream: a broker that has left the route is needed for the batch that it has rows of, and for no later one."""
+    batch = Writer("key~1f/3", 7, ends=True, follows=True)
+    before, now, later = (view(batch.scope("t", TWO), epoch) for epoch in (6, 7, 8))
+    assert begun(batch, [before], "t") is None
+    assert begun(batch, [now], "t") == TWO
+    assert begun(batch, [later], "t") == TWO, "an old batch that comes again is refused by who knows it"
+    assert begun(batch._replace(follows=False), [before], "t") == TWO
 
 
 def test_partitions_and_batches_take_turns():
