@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.log_files.reading import RowRules
 
 
-class LogSource(DataSource):
+class LogSource(Carried, DataSource):
     """`format("orbitmq-log")`. Batch reads only: a stream reads from brokers, with the format `orbitmq`."""
 
     @classmethod

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from orbitmq.spark.carrying import Carried
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.writing_options import WriteOptions
 
 
-class OrbitmqSource(DataSource):
+class OrbitmqSource(Carried, DataSource):
     """`format("orbitmq")`."""
 
     @classmethod

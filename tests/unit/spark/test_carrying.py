@@ -12,6 +12,8 @@ from pyspark import cloudpickle
 
 from orbitmq.release import VERSION
 from orbitmq.spark.carrying import LOADER, ArrowTask, Carried
+from orbitmq.spark.log_source import LogSource
+from orbitmq.spark.source import OrbitmqSource
 
 
 class Parcel(Carried):
@@ -30,12 +32,22 @@ def test_a_function_arrives_with_what_it_holds() -> None:
     assert list(pickle.loads(cloudpickle.dumps(ArrowTask(lambda _: iter(kept))))(iter(()))) == kept  # type: ignore[arg-type, return-value]
 
 
-def test_a_python_without_orbitmq_says_so(tmp_path: Path) -> None:
-    parcel = tmp_path / "parcel"
-    parcel.write_bytes(cloudpickle.dumps(Parcel("rows")))
+def said_without_orbitmq(thing: object, folder: Path) -> str:
+    """The last line of what a Python says that has nothing but itself, and reads this."""
+    parcel = folder / "parcel"
+    parcel.write_bytes(cloudpickle.dumps(thing))
     program = f"import pickle; pickle.load(open({str(parcel)!r}, 'rb'))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
-    last = done.stderr.strip().splitlines()[-1]
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_source_travels_beside_its_reader_and_says_it_first(tmp_path: Path) -> None:
+    for kind in (OrbitmqSource, LogSource):
+        assert "orbitmq.errors.SparkWorkerError: the worker on " in said_without_orbitmq(kind({}), tmp_path)
+
+
+def test_a_python_without_orbitmq_says_so(tmp_path: Path) -> None:
+    last = said_without_orbitmq(Parcel("rows"), tmp_path)
     assert last.startswith("orbitmq.errors.SparkWorkerError: the worker on ")
     assert "with no orbitmq" in last
     assert f"orbitmq {VERSION}" in last
