@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,15 @@ def test_every_row_is_a_message_and_every_job_another(spark, name_server, topic)
     assert bodies(name_server, topic) == expected(5_000)
     write(rows(spark, 10), name_server, topic)
     assert bodies(name_server, topic) == expected(5_000) + expected(10)
+
+
+def test_threads_and_pools_write_as_the_program_does(spark, name_server, topic):
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda part: write(rows(spark, 100 * part), name_server, topic), (1, 2, 3)))
+        pool.submit(
+            write, rows(spark.newSession(), 5), name_server, topic
+        ).result()  # in a thread that had another session
+    assert bodies(name_server, topic) == expected(100) + expected(200) + expected(300) + expected(5)
 
 
 def test_columns_become_what_a_message_has(spark, name_server, topic):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark.java import find_java
+from orbitmq.spark.threads import write_from_any_thread
 from orbitmq.spark.workers import (
     PYTHON_SETTING,
     PYTHON_VARIABLE,
@@ -82,7 +83,7 @@ def session(
     run the Python that the setting spark.pyspark.python says, else PYSPARK_PYTHON, else the path of this one, which has to have
     orbitmq on this machine as well. With a local master it listens on 127.0.0.1 only and has no web page; there are as many
     shuffle partitions as cores; the files of checkpoints are written without starting processes; and what Arrow freed in a
-    worker stays there for a second.
+    worker stays there for a second. Frames can be written from every thread, also of a session that somebody else has started.
 
     Raises SparkUnavailableError when PySpark or a Java is missing, ConfigurationError when a name is no setting of Spark's or
     comes too late for the session that runs, SparkWorkerError when the workers' Python cannot be run here or has another release.
@@ -100,6 +101,8 @@ def session(
             return _started(plan_start(master, remote, texts, os.environ), app_name)
         if remote is not None:
             _require_same_server(running, remote)
+        if not _is_remote(running):
+            write_from_any_thread(running)
         return _adjusted(running, texts if master is None else {**texts, "spark.master": master})
 
 
@@ -263,7 +266,10 @@ def _started(start: Start, app_name: str) -> SparkSession:
                 f"the Java in {java} ended before Spark was up; what it printed says why",
                 remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
             ) from problem
-    return started if _is_remote(started) else _with_our_formats(started, start)
+    if _is_remote(started):
+        return started
+    write_from_any_thread(started)
+    return _with_our_formats(started, start)
 
 
 @contextmanager

@@ -20,6 +20,9 @@ REMEDY: Final = (
 _OURS: Final = re.compile(r"^.*\borbitmq\.errors\.SparkWorkerError: (.+)$", re.MULTILINE)
 _MISSING: Final = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: error=\d+, ([^\n]+)')
 _NOT_STARTED: Final = re.compile(r"Error from python worker:\s*\n\s*([^\n]+)")
+_TOO_LATE: Final = re.compile(
+    r"Python worker failed to connect back|Timed out while waiting for the Python worker to connect back"
+)
 _VERSIONS: Final = re.compile(
     r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (\S+) than that in driver: ([\d.]+)"
 )
@@ -43,6 +46,11 @@ def worker_problem(text: str, python: str | None = None) -> str | None:
         return f"{where} runs {path}, which is Python {versions[1]}; the driver runs Python {versions[2]} ({REMEDY})"
     if failed := _NOT_STARTED.search(text):
         return f"{where} runs {path}, which does not start: {failed[1].strip()} ({REMEDY})"
+    if _TOO_LATE.search(text):
+        return (
+            f"{where} did not start {path} in the ten seconds that Spark allows: it has more to do than its cores can, or that path lies "
+            "on slow storage; start the job again when it has less to do"
+        )
     if lacks := _LACKS.search(text):
         return f"{where} runs {path}, which lacks a package: {lacks[1] or lacks[2]} ({REMEDY})"
     return None

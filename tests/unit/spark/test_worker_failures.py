@@ -31,6 +31,10 @@ STAGE = (
             "which does not start: /its/path: No module named pyspark",
         ),
         ("ModuleNotFoundError: No module named 'pyarrow'\n", "which lacks a package: No module named 'pyarrow'"),
+        (
+            "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache",
+            "the worker on 10.0.0.7 did not start /its/path in the ten seconds that Spark allows",
+        ),
         ("Traceback\norbitmq.errors.SparkWorkerError: the worker on a runs b\n\n\tat", "the worker on a runs b"),
     ],
 )
