@@ -1,10 +1,11 @@
 """Builds the optional compiled leaf (`orbitmq.leaf`). Everything else about the package stands in pyproject.toml.
 
-Without Cython or a C compiler the package installs all the same and runs in plain Python.
+Without Cython or a C compiler, or with ORBITMQ_LEAF=off in the environment, the package is built all the same and runs in plain Python.
 """
 
 import ast
 import hashlib
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -28,6 +29,8 @@ def joined(sources: list[str]) -> str:
 
 def leaf_extensions() -> list[Extension]:
     """The extension, from a copy of its sources that knows which sources it is a copy of."""
+    if os.environ.get("ORBITMQ_LEAF") == "off":
+        return []
     try:
         from Cython.Build import cythonize
     except ImportError:

@@ -45,7 +45,8 @@ APART: Final = frozenset({
     "tests/interop/test_java_proxy.py", "tests/interop/test_java_store_judge.py", "tests/interop/test_java_timer_files.py",
     "tests/interop/test_nameserver_interop.py", "tests/interop/test_newest_stores.py", "tests/interop/test_priorities.py",
     "tests/interop/test_readme_program.py",
-    "tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py",
+    "tests/spark/test_clusters.py", "tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py",
+    "tests/spark/test_killed_writes.py", "tests/spark/test_standalone.py",
 })  # fmt: skip
 """Files of these suites that start everything themselves."""
 
