@@ -123,7 +123,7 @@ class BrokerCore:
             recorded_at = partial(self.records.reading.recorded_at, self.offsets.record_name)
             self.offsets.take_up_unrecorded(recorded_at, lambda: self.store.confirm_offset)
         self.offsets.cut(self._queue_end)
-        self.survivors = Survivors(store, self.offsets, self.clients, clock)
+        self.survivors = Survivors(store, self.offsets, self.clients, clock, self._queue_end)
         if store.queues.after_crash:
             self.survivors.expect()
         self._orphans = self.offsets.topics_beyond(self._queue_end)

@@ -170,7 +170,7 @@ class BrokerRole:
         changes.became_master = self._serve_grpc
         changes.steps_down = self.broker.rooms.pops.cover
         changes.became_slave = self._serve_no_calls
-        changes.took_over = self.broker.core.survivors.take_over
+        changes.takes_over = self.broker.core.survivors.take_over
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)

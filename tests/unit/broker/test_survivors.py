@@ -78,7 +78,7 @@ class TestOfAGroupWithASavedOffset:
         commit(used, 1)
         crash(used, tmp_path / "after")
         used.store.only_copy("it follows")
-        assert pulled(used, 8)[1] != "OFFSET_RESET"
+        assert used.broker.core.survivors.pulled("g", "T", 0, 8, member(used)) is None
 
     def test_is_expected_for_a_day(self, used, tmp_path):
         """Later whoever comes wants to be where it says."""
@@ -117,6 +117,22 @@ class TestOfAGroupWithoutOne:
         peer = member(used)
         assert pulled(used, 3, peer=peer)[0] == ResponseCode.SUCCESS
         assert pulled(used, 8, peer=peer)[0] == ResponseCode.SUCCESS
+
+    def test_a_member_is_taken_back_though_another_one_asked_first(self, used, tmp_path):
+        """The other one was the only one that the broker knew, and asked for all queues."""
+        crash(used, tmp_path / "after")
+        first, second = member(used, "first"), member(used, "second")
+        assert used.call(RequestCode.QUERY_CONSUMER_OFFSET, NAMES, peer=first).fields["offset"] == "0"
+        assert pulled(used, 8, peer=second) == TAKEN_BACK
+
+    def test_a_member_goes_on_where_another_one_has_read_on(self, used, tmp_path):
+        crash(used, tmp_path / "after")
+        first, second = member(used, "first"), member(used, "second")
+        for offset in (3, 8):
+            assert pulled(used, offset, peer=first)[0] == ResponseCode.SUCCESS
+        commit(used, 8, peer=second)
+        assert used.broker.offsets.query("g", "T", 0) == 8
+        assert pulled(used, 8, peer=second)[0] == ResponseCode.SUCCESS
 
     def test_whoever_asked_for_its_offset_begins_where_it_wants(self, used, tmp_path):
         """As a new group that begins with the latest message does."""
@@ -169,6 +185,14 @@ class TestOfAGroupThatBroadcasts:
 
 
 class TestACommit:
+    def test_at_a_copy_does_not_outlive_its_take_over(self, used):
+        """A consumer of the master that is gone told the copy how far it had read there."""
+        used.store.only_copy("it follows")
+        commit(used, 8, peer=member(used))
+        assert used.broker.offsets.query("g", "T", 0) == 8
+        used.broker.core.survivors.take_over()
+        assert used.broker.offsets.query("g", "T", 0) == 3
+
     def test_that_comes_before_the_first_pull_is_cut_and_the_pull_taken_back(self, used, tmp_path):
         crash(used, tmp_path / "after")
         peer = member(used)

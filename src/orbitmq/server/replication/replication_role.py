@@ -245,9 +245,9 @@ class ReplicationRole:
             return
         if unheeded := self._settings.unheeded:
             logger.warning("brokerRole is ASYNC_MASTER, so sends wait for no copy: %s counts for nothing", unheeded)
-        await self._lead(listens=listens, insists=True)
         if self._kept.state.epochs.marks and not self._store.queues.after_crash:
-            self.changes.took_over()
+            self.changes.takes_over()
+        await self._lead(listens=listens, insists=True)
 
     async def _lead(self, *, listens: bool, insists: bool) -> None:
         """Append, and take slaves. PortTakenError where one `insists` on a port that was asked for and is."""
@@ -360,6 +360,7 @@ class ReplicationRole:
     async def take_over(self, kind: BrokerKind) -> int:
         """A slave that follows no more leads. The position of the log from which on it does."""
         end = self._store.begin_raw()
+        self.changes.takes_over()
         self._settings = self._settings.as_kind(kind)
         self._places.follow(None)
         self._store.allow(COPY)
@@ -369,7 +370,6 @@ class ReplicationRole:
             self._store.confirmation.let_pass()
         try:
             await self._lead(listens=True, insists=False)
-            self.changes.took_over()
             await self.changes.became_master()
         except (OrbitError, OSError) as error:  # it leads all the same: nobody else does
             logger.error("this broker is the master now, and misses something: %s", error)

@@ -19,7 +19,7 @@ class RoleChanges:
         """In the same way."""
         self.steps_down: Callable[[], None] = lambda: None
         """Puts into the log what a master alone knows, before it appends nothing any more. Raises OSError."""
-        self.took_over: Callable[[], object] = lambda: None
-        """It has begun to lead a log that another one has led until now, or may have."""
+        self.takes_over: Callable[[], object] = lambda: None
+        """It is about to lead a log that another one has led until now, or may have, and has taken nothing yet."""
         self.begins_again: Callable[[], object] | None = None
         """Has the process end in order and begin again with its settings; None where that is not up to this process."""
