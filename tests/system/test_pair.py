@@ -91,6 +91,8 @@ def sent_until_copied(client: RawClient, body: bytes) -> None:
 
 
 def test_a_send_is_on_both_when_it_is_answered(pair: Pair) -> None:
+    assert f", slaves at 127.0.0.1:{pair.ha_port} (SYNC_MASTER), " in pair.master.line
+    assert f", slave 1 of 127.0.0.1:{pair.ha_port}, " in pair.slave.line
     pair.master.create_topic("orders")
     with pair.master.client() as client:
         sent_until_copied(client, b"first")

@@ -76,6 +76,7 @@ def all_checks(data: Path, host: str, ports: Ports, clock: Clock | None = None) 
         *data_directory(data),
         *take_over(data),
         *hand_over(data),
+        *copies(data),
         wall_clock(clock.now_ms(), newest_change_ms(data)),
         port("name server", host, ports.nameserver),
         port("broker", host, ports.broker),
@@ -185,6 +186,41 @@ def hand_over(data: Path) -> list[Result]:
             Result(Level.WARN, check, found, f"to go back to RocketMQ: stop it, or `orbitmq store hand-over {data}`")
         ]
     return [Result(Level.OK, check, "exact: RocketMQ can go on with it")]
+
+
+def copies(data: Path) -> list[Result]:
+    """What the directory keeps of copies of its log; nothing where it knows of none."""
+    from orbitmq.errors import StoreDamagedError
+    from orbitmq.replication.kept_state import REPLICATION_FILE, read_state
+
+    check, path = "copies", data / "config" / REPLICATION_FILE
+    try:
+        state = read_state(json.loads(path.read_bytes()), "")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, StoreDamagedError) as problem:
+        return [Result(Level.FAIL, check, f"{path}: {problem}", "a broker does not start with it: restore it")]
+    if state.aside:
+        return [
+            Result(
+                Level.WARN,
+                check,
+                f"the next start puts the store aside, into {state.aside}, and copies anew",
+                "start it",
+            )
+        ]
+    if state.promoted is not None:
+        found, keys = f"made {state.promoted.value} by a command", f"brokerRole={state.promoted.value} and brokerId=0"
+        return [Result(Level.WARN, check, found, f"write it into the settings: {keys}")]
+    if state.demoted is not None:
+        found, keys = f"made slave {state.demoted.id} by a command", f"brokerRole=SLAVE and brokerId={state.demoted.id}"
+        return [Result(Level.WARN, check, found, f"write it into the settings: {keys}")]
+    if state.seeding_until:
+        return [Result(Level.OK, check, f"a slave that is being seeded, up to {state.seeding_until}")]
+    if state.slaves:
+        ids = ", ".join(map(str, sorted(state.slaves)))
+        return [Result(Level.OK, check, f"slaves {ids} have followed; how far they are says `orbitmq replica status`")]
+    return []
 
 
 def _file_system(place: Path) -> list[Result]:

@@ -244,6 +244,8 @@ class ServerProcess:
             parts.append(f"name server {endpoint(host, port)}")
         if self.broker is not None:
             parts.append(f"broker {self.settings.broker.broker_name} {self.broker.identity.address}")
+            if introduction := self.broker.replication.introduction:
+                parts.append(introduction)
             if self.broker.grpc.address is not None:
                 parts.append(f"grpc {endpoint(*self.broker.grpc.address)}")
         if self.watch.front.is_listening:

@@ -17,6 +17,8 @@ from orbitmq.cli import doctor_checks
 from orbitmq.cli.doctor_checks import Level
 from orbitmq.protocol.http2.settings import Http2Limits
 from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.replication.kept_state import REPLICATION_FILE, Demoted, KeptState
+from orbitmq.replication.settings import BrokerKind
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.fence import raise_fence
 
@@ -208,3 +210,28 @@ def test_doctor_says_whether_rocketmq_may_start(tmp_path: Path) -> None:
     (result,) = doctor_checks.hand_over(tmp_path)
     assert result.level is Level.WARN
     assert f"orbitmq store hand-over {tmp_path}" in result.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "level", "found"),
+    [
+        (KeptState("d", slaves={2: "b", 1: "a"}), Level.OK, "slaves 1, 2 have followed"),
+        (KeptState("d", promoted=BrokerKind.SYNC_MASTER), Level.WARN, "made SYNC_MASTER by a command"),
+        (KeptState("d", demoted=Demoted(3)), Level.WARN, "made slave 3 by a command"),
+        (KeptState("d", aside="aside-1"), Level.WARN, "the next start puts the store aside, into aside-1"),
+        (KeptState("d", seeding_until=7), Level.OK, "a slave that is being seeded, up to 7"),
+    ],
+)
+def test_doctor_says_what_a_directory_keeps_of_copies(
+    tmp_path: Path, state: KeptState, level: Level, found: str
+) -> None:
+    assert doctor_checks.copies(tmp_path) == []
+    (tmp_path / "config").mkdir()
+    path = tmp_path / "config" / REPLICATION_FILE
+    path.write_text(json.dumps(state.table()))
+    (result,) = doctor_checks.copies(tmp_path)
+    assert result.level is level
+    assert found in result.found
+    path.write_text("{")
+    (result,) = doctor_checks.copies(tmp_path)
+    assert result.level is Level.FAIL

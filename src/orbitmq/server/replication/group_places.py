@@ -40,6 +40,13 @@ class GroupPlaces:
         """Main port of this broker."""
         return self._registrar.identity.address
 
+    @property
+    def named(self) -> str:
+        """The port for slaves of the master that a command or the settings name; empty where a name server is asked."""
+        if self._said is not None:
+            return self._said.port_for_slaves
+        return self._given[0] if self._given else ""
+
     def master_port(self) -> str:
         """The port for slaves of the master that is to be followed; empty while nobody says where that is. A name server is asked anew."""
         if self._given and self._said is None:

@@ -31,6 +31,7 @@ from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, Demoted
 from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.replication.ticket_office import FollowRefused
+from orbitmq.server.addresses import endpoint
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.group_places import SLAVE_PORT_STEP, GroupPlaces
@@ -227,6 +228,16 @@ class ReplicationRole:
             told[f"{PREFIX}Known"] = str(sorted(self._kept.state.slaves))
             told[f"{PREFIX}Refuses"] = self._far_copies.why_not(None)
         return told
+
+    @property
+    def introduction(self) -> str:
+        """For the line of a start: whose slave this is, or where slaves may come; empty at a master of which nobody has spoken of any."""
+        if self.is_slave:
+            master = self._places.named or "the master that a name server names"
+            return f"slave {self._registrar.identity.broker_id} of {master}"
+        address = None if self.port is None else self.port.address
+        is_asked_for = self._settings.listen_port or self.kind is BrokerKind.SYNC_MASTER or self._kept.state.slaves
+        return f"slaves at {endpoint(*address)} ({self.kind.value})" if address is not None and is_asked_for else ""
 
     @property
     def trouble(self) -> str:
