@@ -66,7 +66,7 @@ class Asking:
         """`identity()`: who this broker is now. `is_damaged()`: the log lacks something in the middle."""
         self._far: Final = far
         self._identity = identity
-        self._process = os.urandom(PROCESS_ID_BYTES).hex()
+        self.process: Final = os.urandom(PROCESS_ID_BYTES).hex()
         self._is_damaged = is_damaged
         self._log: Final = log
         self._kept: Final = kept
@@ -116,7 +116,7 @@ class Asking:
             tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
             address=identity.address,
             is_damaged=self._is_damaged(),
-            process=self._process,
+            process=self.process,
             compares=compares,
         )
 
@@ -127,7 +127,7 @@ class Asking:
         wanted = self._wanted(log_id, compares=True, broker_id=broker_id)
         try:
             answer = await self._call(main, request(RequestCode.FOLLOW_LOG, None, wanted.encode()), TICKET_REQUEST_MS)
-        except ClientError as error:
+        except (ClientError, ValueError) as error:
             raise MasterUnasked(f"the master at {main} cannot be asked: {error}") from error
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError(answer.code, answer.remark or "", address=main)

@@ -1,8 +1,8 @@
 """A master becomes a slave: who has what it has, which id it gets, and whom it makes the master in its place.
 
 Rules of this file
-1. A master steps down when another broker has its log: a slave that keeps up, or the master that is named. A word of whoever asks lifts
-   that; then what nobody has is lost, unless this broker leads again.
+1. A master steps down when another broker has its log: a slave that keeps up, or where one is named that master, which is of this group
+   and another broker. A word of whoever asks lifts who has the log; then what nobody has is lost, unless this broker leads again.
 2. Whoever is to lead next is asked until it is known whether it does: an answer that was lost says nothing. Where it does not, this
    broker leads again; where nobody knows, it does not, and says so.
 """
@@ -14,12 +14,13 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from orbitmq.errors import ClientError, OrbitError, RemoteError
+from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
 from orbitmq.limits.replication import DEMOTE_LEVEL_MS, HAND_OVER_ATTEMPTS, HAND_OVER_PAUSE_MS
 from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, PromoteAnswer
 from orbitmq.replication.copies import CopyState
 from orbitmq.replication.kept_state import KeptState
 from orbitmq.replication.log_relation import LogRelation
+from orbitmq.server.outbound import split_address
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.group_places import GroupPlaces
 from orbitmq.store.store import MessageStore
@@ -73,14 +74,27 @@ class Demotion:
         best = max(level, key=_position)
         return Successor(best.slave, best.main_address)
 
-    def check(self, wanted: DemoteRequest, port: SlavePort) -> None:
-        """DemotionRefused where no other broker can have the log of this one."""
-        if not (wanted.although_behind or wanted.master or any(map(_keeps_up, port.connections))):
+    async def check(self, wanted: DemoteRequest, port: SlavePort, log_id: str) -> None:
+        """DemotionRefused where no other broker can have the log of this one, or what is asked for is none of this group."""
+        if wanted.master or wanted.port_for_slaves:
+            await self._master_of_group(wanted, log_id)
+        elif not (wanted.although_behind or any(map(_keeps_up, port.connections))):
             raise DemotionRefused(_NO_COPY, remedy=_NO_COPY_REMEDY)
+
+    async def _master_of_group(self, wanted: DemoteRequest, log_id: str) -> None:
+        """The master that is named answers and would take this broker, whose log may be another one yet."""
+        for address in (wanted.master, wanted.port_for_slaves):
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise DemotionRefused(f"the master that is to be followed: {error}") from error
+        await self._asking.compared(wanted.master, log_id, broker_id=await self.broker_id(wanted.broker_id))
 
     async def broker_id(self, wanted_id: int) -> int:
         """The id that this broker gets as a slave: that of its settings, where they have one; else `wanted_id`, or for 0 the first that no
         broker of the group has, and no slave had. DemotionRefused where another broker has it."""
+        if wanted_id < 0:
+            raise DemotionRefused(f"no slave has a brokerId of {wanted_id}: they begin at 1")
         if self._given_id:
             if wanted_id not in (0, self._given_id):
                 raise DemotionRefused(
@@ -106,11 +120,12 @@ class Demotion:
         if successor is not None:
             awaited = [one for one in awaited if one.slave == successor.slave]
         await self._have(port, awaited, end)
-        having = [one for one in awaited if one.copy is not None and one.copy.position >= end]
-        if having or (wanted.although_behind and successor is None):
+        if wanted.although_behind and successor is None:
             return
         if wanted.master and successor is None:
             await self._compare(wanted, end, log_id)
+            return
+        if any(_position(one) >= end for one in awaited):
             return
         raise DemotionRefused(
             f"no slave had within {DEMOTE_LEVEL_MS} ms what this master has, up to {end}", remedy=_NO_COPY_REMEDY
@@ -162,7 +177,7 @@ class Demotion:
                     raise DemotionRefused(
                         f"the slave at {successor.address} does not become the master: {error}"
                     ) from error
-                except ClientError as error:
+                except (ClientError, ProtocolError) as error:
                     why = f": {error}"
         raise SuccessorUnknown(
             f"nobody knows whether the slave at {successor.address} is the master now{why}",

@@ -421,6 +421,8 @@ class ReplicationRole:
         """A ticket for a slave, or why it gets none."""
         if self._tickets is None or self.port is None or self.port.address is None:
             done(FollowRefused("this broker takes no slaves: its port for them is not open"))
+        elif wanted.process and wanted.process == self._asking.process:
+            done(FollowRefused("this broker cannot follow itself"))
         elif wanted.compares:
             self._tickets.issue(wanted, done)
         else:

@@ -160,7 +160,7 @@ class RoleCommands:
         demotion, role, kind = self._demotion, self._role, self._role.kind
         try:
             successor = demotion.successor(wanted, port)
-            demotion.check(wanted, port)
+            await demotion.check(wanted, port, role.log_id)
             demoted = Demoted(await demotion.broker_id(wanted.broker_id), wanted.master, wanted.port_for_slaves)
             try:
                 role.stand_still()
@@ -172,6 +172,9 @@ class RoleCommands:
             except OrbitError:
                 role.go_on()
                 raise
+            except Exception as error:  # whatever it is, nobody else leads
+                role.go_on()
+                raise DemotionRefused(f"{type(error).__name__}: {error}") from error
             answer = DemoteAnswer(broker_id=demoted.id, end=role.lead_no_more(demoted))
             if successor is not None:
                 answer = await self._hand_over(successor, kind, answer)

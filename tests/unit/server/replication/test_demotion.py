@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from orbitmq.errors import ConnectionLostError, RemoteError
@@ -21,6 +22,7 @@ from orbitmq.server.replication.demotion import Demotion, DemotionRefused, Succe
 
 END = 1_000
 NEW = Successor("1", "10.0.0.2:10911")
+FOLLOWS = DemoteRequest(master="10.0.0.2:10911", port_for_slaves="10.0.0.2:10912")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,10 @@ def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 class Asked:
     """What the successor answers, one after the other: whether it is there and leads, and what it says to a promotion."""
 
-    def __init__(self, *answers: Any, relation: LogRelation = LogRelation.BEGINNING) -> None:
+    def __init__(
+        self, *answers: Any, relation: LogRelation = LogRelation.BEGINNING, refuses: Exception | None = None
+    ) -> None:
+        self._refuses = refuses
         self._answers: Iterator[Any] = iter(answers)
         self._relation = relation
         self.promotions = 0
@@ -48,6 +53,8 @@ class Asked:
         return cast(PromoteAnswer, answer)
 
     async def compared(self, main: str, log_id: str, *, broker_id: int) -> FollowAnswer:
+        if self._refuses is not None:
+            raise self._refuses
         return FollowAnswer(end=END, relation=self._relation.value, why="it has parted")
 
 
@@ -98,12 +105,29 @@ def test_a_slave_that_does_not_count_leads_never() -> None:
             made().successor(wanted, port)
 
 
-def test_a_master_without_a_slave_steps_down_only_where_somebody_says_so() -> None:
+async def test_a_master_without_a_slave_steps_down_only_where_somebody_says_so() -> None:
     port = cast(Any, Port())
     with pytest.raises(DemotionRefused, match="no slave keeps up"):
-        made().check(DemoteRequest(), port)
-    made().check(DemoteRequest(although_behind=True), port)
-    made().check(DemoteRequest(master="10.0.0.2:10911"), port)
+        await made().check(DemoteRequest(), port, "log")
+    await made().check(DemoteRequest(although_behind=True), port, "log")
+    await made().check(FOLLOWS, port, "log")
+
+
+async def test_a_master_that_is_named_is_asked_whoever_else_has_the_log() -> None:
+    port = cast(Any, Port(Slave(1)))
+    refused = RemoteError(ResponseCode.NO_PERMISSION, "the slave belongs to another group")
+    for wanted in (FOLLOWS, msgspec.structs.replace(FOLLOWS, although_behind=True)):
+        with pytest.raises(RemoteError, match="another group"):
+            await made(Asked(refuses=refused)).check(wanted, port, "log")
+    with pytest.raises(DemotionRefused, match="it has parted"):
+        await made(Asked(relation=LogRelation.PARTED)).copied(FOLLOWS, port, None, "log")
+
+
+async def test_where_the_master_is_has_to_be_an_address() -> None:
+    port = cast(Any, Port(Slave(1)))
+    for master, port_for_slaves in (("there", "10.0.0.2:10912"), ("10.0.0.2:10911", ""), ("", "10.0.0.2:10912")):
+        with pytest.raises(DemotionRefused, match="is not host:port"):
+            await made().check(DemoteRequest(master=master, port_for_slaves=port_for_slaves), port, "log")
 
 
 # --- its id -----------------------------------------------------------------------------------------------------------
@@ -116,6 +140,8 @@ async def test_it_gets_the_first_id_that_nobody_has_and_no_slave_had() -> None:
     assert await made(places=places).broker_id(7) == 7
     with pytest.raises(DemotionRefused, match=r"10\.0\.0\.2:10911 has brokerId 1"):
         await made(places=places).broker_id(1)
+    with pytest.raises(DemotionRefused, match="begin at 1"):
+        await made(places=places).broker_id(-3)
 
 
 async def test_the_id_of_its_settings_comes_before_all() -> None:
@@ -149,10 +175,9 @@ async def test_a_slave_that_lags_is_waited_for_in_a_bounded_time() -> None:
 
 
 async def test_the_master_that_is_named_may_have_the_log() -> None:
-    wanted = DemoteRequest(master="10.0.0.2:10911")
-    await made().copied(wanted, cast(Any, Port()), None, "log")
+    await made().copied(FOLLOWS, cast(Any, Port()), None, "log")
     with pytest.raises(DemotionRefused, match="it has parted"):
-        await made(Asked(relation=LogRelation.PARTED)).copied(wanted, cast(Any, Port()), None, "log")
+        await made(Asked(relation=LogRelation.PARTED)).copied(FOLLOWS, cast(Any, Port()), None, "log")
 
 
 # --- the successor ----------------------------------------------------------------------------------------------------

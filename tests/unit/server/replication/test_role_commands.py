@@ -1,0 +1,53 @@
+"""A command to a role ends with an answer, and with a broker that leads or says that it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from orbitmq.errors import OrbitError
+from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest
+from orbitmq.replication.settings import BrokerKind
+from orbitmq.server.replication.role_commands import RoleCommands
+
+
+class Role:
+    """Of a master."""
+
+    kind, is_slave, log_id, port, changes = BrokerKind.ASYNC_MASTER, False, "log", object(), None
+
+    def __init__(self) -> None:
+        self.takes_messages = True
+
+    def stand_still(self) -> None:
+        self.takes_messages = False
+
+    def go_on(self) -> None:
+        self.takes_messages = True
+
+
+class Demotion:
+    def successor(self, wanted: Any, port: Any) -> None: ...
+    async def check(self, wanted: Any, port: Any, log_id: str) -> None: ...
+    async def broker_id(self, wanted_id: int) -> int:
+        return 2
+
+    async def copied(self, wanted: Any, port: Any, successor: Any, log_id: str) -> None:
+        raise ZeroDivisionError("a fault in here")
+
+
+async def test_a_master_that_stands_still_leads_on_whatever_goes_wrong() -> None:
+    role, told = Role(), asyncio.get_running_loop().create_future()
+    process = SimpleNamespace(
+        settings=SimpleNamespace(broker=SimpleNamespace(broker_id=0), data=None), clock=None, files=None
+    )
+    kept = SimpleNamespace(state=None)
+    parts: tuple[Any, ...] = (role, process, None, kept, None, None, None)
+    commands = RoleCommands(*cast("tuple[Any, Any, Any, Any, Any, Any, Any]", parts))
+    commands._demotion = cast(Any, Demotion())
+    commands.demote(DemoteRequest(), told.set_result)
+    answer: DemoteAnswer | OrbitError = await told
+    assert isinstance(answer, OrbitError)
+    assert "a fault in here" in str(answer)
+    assert role.takes_messages
