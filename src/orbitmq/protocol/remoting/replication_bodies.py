@@ -55,11 +55,13 @@ class FollowAnswer(JsonBody):
 
 class PromoteRequest(JsonBody):
     """Body of PROMOTE_SLAVE, to the slave that becomes master. `synchronous`: as SYNC_MASTER. While it follows a master that lives it
-    refuses, unless `although_master_lives`; while another slave of the group has more of the log, unless `although_behind`."""
+    refuses, unless `although_master_lives`; while another slave of the group has more of the log, unless `although_behind`. Where the
+    master itself asks, it says where its main port is, `former`: a request that comes late is refused when that one leads again."""
 
     synchronous: bool = False
     although_master_lives: bool = False
     although_behind: bool = False
+    former: str = ""
 
 
 class PromoteAnswer(JsonBody):

@@ -150,7 +150,7 @@ class Asking:
     async def promote(self, main: str, *, synchronous: bool) -> PromoteAnswer:
         """Make the slave there the master, which followed this broker until now. RemoteError where it refuses; another ClientError where
         no answer came, and it may have become one."""
-        wanted = PromoteRequest(synchronous=synchronous, although_master_lives=True)
+        wanted = PromoteRequest(synchronous=synchronous, although_master_lives=True, former=self._identity().address)
         answer = await self._call(main, request(RequestCode.PROMOTE_SLAVE, None, wanted.encode()), HAND_OVER_CALL_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteError(answer.code, answer.remark or "", address=main)

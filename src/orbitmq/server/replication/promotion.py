@@ -42,6 +42,8 @@ class Promotion:
                 f"the master at {master} lives, and there would be two",
                 remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
             )
+        if wanted.former and (await self._asking.leads(wanted.former))[1]:
+            raise PromotionRefused(f"the master at {wanted.former} leads again: what it asked came too late")
         if trouble := self._store.trouble:
             raise PromotionRefused(f"this broker would take no messages: {trouble}")
         if not wanted.although_behind:
