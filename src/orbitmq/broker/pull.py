@@ -32,6 +32,7 @@ from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX, SLAVE_PULL_PAUSE_MS, SLAV
 from orbitmq.protocol.names import is_system_group
 from orbitmq.protocol.records import PHYSICAL_OFFSET_AT
 from orbitmq.protocol.remoting.bodies import ConsumeType
+from orbitmq.protocol.remoting.codes import NOT_READ
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
@@ -52,7 +53,6 @@ FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC = "1", "2", "3"
 MASTER = "0"
 """Id of the broker to pull from next."""
 
-NOT_READ = "this broker is a slave that serves no pulls (slaveReadEnable=false): pull from the master"
 
 HELD = "held pulls"
 """Name of the wake-up that ends pulls which were held long enough."""

@@ -24,7 +24,7 @@ from orbitmq.protocol.remoting.bodies import (
     MessageQueue,
     ResetOffsetBody,
 )
-from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
@@ -68,6 +68,32 @@ def test_messages_of_all_queues_arrive_once(run: Run, cluster: Cluster, broker: 
         assert {broker.offsets["g", "T", queue] for queue in range(4)} == {25}
         left = broker.requests(RequestCode.UNREGISTER_CLIENT)
         assert [command.text("consumerGroup") for command in left] == ["g"]
+
+    run(test)
+
+
+def test_a_slave_that_was_the_master_and_serves_no_pulls_is_found_out_soon(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    def not_read(command: Command) -> Command:
+        at = {
+            "nextBeginOffset": command.text("queueOffset"),
+            "minOffset": "0",
+            "maxOffset": "0",
+            "suggestWhichBrokerId": "0",
+        }
+        return response(command, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, fields=at)
+
+    broker.script(PULL, *[not_read] * 1_000_000)
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq) as members:
+            await asyncio.sleep(0.3)
+            leads = cluster.brokers["b-a"] = Broker(cluster, "b-a", "other:10911")
+            leads.store("T", 0, b"at the new master")
+            async with asyncio.timeout(5):
+                (message,) = await take(members, 1)
+            assert message.body == b"at the new master"
 
     run(test)
 

@@ -342,6 +342,30 @@ def test_a_master_that_comes_back_to_its_slave_is_found_soon(run: Run, cluster: 
     run(test)
 
 
+def test_a_slave_that_was_the_master_is_found_out_soon_each_time(run: Run, cluster: Cluster) -> None:
+    """Its connection is open, and it answers."""
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            for number in range(3):
+                former = cluster.brokers["b-a"]
+                former.script(SEND, *[ResponseCode.SERVICE_NOT_AVAILABLE] * 1_000)
+                with pytest.raises(SendFailedError):
+                    await mq.send("T", b"not known to the name server yet")
+                cluster.brokers["b-a"] = Broker(cluster, "b-a", f"other-{number}:10911")
+                began = asyncio.get_running_loop().time()
+                while True:
+                    with contextlib.suppress(SendFailedError):
+                        await mq.send("T", b"second")
+                        break
+                    await asyncio.sleep(0.1)
+                assert asyncio.get_running_loop().time() - began < 2.1
+                await asyncio.sleep(2)
+
+    run(test)
+
+
 def test_routes_are_asked_for_ever_less_often_while_a_broker_stays_away(run: Run, cluster: Cluster) -> None:
     async def test() -> None:
         async with client(cluster) as mq:

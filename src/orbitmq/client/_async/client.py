@@ -106,6 +106,8 @@ class Client(SendingCalls):
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
         self._routes_due = Event()
+        self._routes_moved = False
+        """A route has changed since they were asked for last."""
         self.routes = Routes(self.name_servers, self._route_changed, self._routes_due.set)
         self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
@@ -130,6 +132,7 @@ class Client(SendingCalls):
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
         self.network.on_unreachable = self._unreachable
+        self.network.on_unwilling = self._unwilling
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
         self._timers: Timers | None = None
@@ -417,6 +420,7 @@ class Client(SendingCalls):
             self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
 
     def _route_changed(self, topic: str) -> None:
+        self._routes_moved = True
         for consumer in self.consumers.values():
             if topic in consumer.subscriptions:
                 consumer.rebalance_soon()
@@ -429,15 +433,22 @@ class Client(SendingCalls):
         if address in self.routes.addresses():
             self._routes_due.set()
 
+    def _unwilling(self, address: str) -> None:
+        """As `_unreachable`, of a master that says that it is a slave, or takes no messages."""
+        if address in self.routes.addresses(masters_only=True):
+            self._routes_due.set()
+
     async def _refresh_routes_forever(self) -> None:
         pause_ms = CLIENT_ROUTES_EARLY_MS
         while True:
             is_early = await wait_event(self._routes_due, self.options.route_refresh_ms)
             self._routes_due.clear()
+            self._routes_moved = False
             await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
             if is_early:
                 await sleep_ms(pause_ms)
-            pause_ms = min(2 * pause_ms, self.options.route_refresh_ms) if is_early else CLIENT_ROUTES_EARLY_MS
+            helps = not is_early or self._routes_moved
+            pause_ms = CLIENT_ROUTES_EARLY_MS if helps else min(2 * pause_ms, self.options.route_refresh_ms)
 
     async def _heartbeat_forever(self) -> None:
         while True:

@@ -297,3 +297,7 @@ def response_name(code: int) -> str:
     """Name of a response code, or its number as text when it is not known."""
     known = ResponseCode._value2member_map_.get(code)
     return known.name if known is not None else str(code)
+
+
+NOT_READ: Final = "this broker is a slave that serves no pulls (slaveReadEnable=false): pull from the master"
+"""Remark of PULL_RETRY_IMMEDIATELY, by which a client knows that to pull again leads nowhere."""

@@ -17,7 +17,7 @@ from orbitmq.client._async.runtime import Event, Lock, monotonic_ms, wait_event
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.limits.client import CLIENT_GOODBYE_MS
-from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
 
@@ -50,6 +50,8 @@ class Network:
         self._emptied = Event()
         self.on_unreachable: Callable[[str], None] = lambda address: None
         """Told the address after every dial that failed."""
+        self.on_unwilling: Callable[[str], None] = lambda address: None
+        """Told the address after every answer that says that this broker does not do what a master does."""
 
     async def request(
         self,
@@ -94,7 +96,9 @@ class Network:
             channel = await self._channel(address, timeout_ms)
             left_ms = self._left_ms(deadline_ms, address, command.code, timeout_ms)
             answer = await channel.call(command, left_ms)
-        if answer.code == ResponseCode.GO_AWAY:
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ:
+            self.on_unwilling(address)
+        elif answer.code == ResponseCode.GO_AWAY:
             if self._channels.get(address) is channel:
                 del self._channels[address]  # it finishes what it has; the server closes it
             channel = await self._channel(address, left_ms)
