@@ -58,3 +58,10 @@ def status_of_slave(following: Following, store: MessageStore, clock: Clock) -> 
     return HaRuntimeInfo(
         master=False, master_commit_log_max_offset=store.log.written_end, ha_client_runtime_info=client
     )
+
+
+def status_alone(store: MessageStore, *, is_slave: bool) -> HaRuntimeInfo:
+    """Of one that has not begun to follow or to lead, which may take until another one has been made the master."""
+    end = store.log.written_end
+    client = HaClientRuntime(max_offset=end) if is_slave else HaClientRuntime()
+    return HaRuntimeInfo(master=not is_slave, master_commit_log_max_offset=end, ha_client_runtime_info=client)

@@ -35,7 +35,7 @@ from orbitmq.server.addresses import endpoint
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.group_places import SLAVE_PORT_STEP, GroupPlaces
-from orbitmq.server.replication.ha_status import status_of_master, status_of_slave
+from orbitmq.server.replication.ha_status import status_alone, status_of_master, status_of_slave
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.kept_role import KeptRole
 from orbitmq.server.replication.mending import Mending
@@ -206,7 +206,7 @@ class ReplicationRole:
             return status_of_slave(self.following, self._store, self._process.clock)
         if self.port is not None:
             return status_of_master(self.port, self._store)
-        return HaRuntimeInfo(master=not self.is_slave, master_commit_log_max_offset=self._store.log.written_end)
+        return status_alone(self._store, is_slave=self.is_slave)
 
     def facts(self) -> dict[str, str]:
         """What runtime information tells of this broker and its copies."""
