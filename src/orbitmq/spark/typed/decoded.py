@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX, PAYLOAD_FIELDS_MAX, PAYLOAD_REASON_CHARS_MAX
@@ -158,7 +159,12 @@ def fitted(column: Any, kind: Any) -> Any:
         return pa.MapArray.from_arrays(
             column.offsets, column.keys, fitted(column.items, kind.item_type), type=kind, mask=mask
         )
-    return column.cast(kind)
+    found = column.cast(kind)
+    if (
+        pa.types.is_float32(kind) and pc.any(pc.is_inf(found)).as_py()
+    ):  # no JSON is infinity, and Arrow makes it of 1e39
+        raise pa.ArrowInvalid(f"a number is too large for {kind}")
+    return found
 
 
 def loose_type(kind: Any) -> Any:

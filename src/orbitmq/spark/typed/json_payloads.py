@@ -13,12 +13,15 @@ Rules of this file
 3. A field that is not there is null, as one that says null. Fields that no type names are passed over.
 4. Which way is taken where both could is a matter of cost: one pays for the bytes of a body, the other for the fields that are wanted.
 5. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
+6. Decimals are read row by row: Arrow moves their point by multiplying without looking whether the product fits, so 9e29 is another number
+   in a decimal(38,10), and by more than 38 places to the right it makes zero.
 """
 
 from __future__ import annotations
 
 import math
 import typing
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -46,6 +49,11 @@ from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 _PARTS: Final = 8
 """A piece with a body that cannot be joined is cut into so many."""
 
+_NOT_JOINED: Final = (pa.types.is_binary, pa.types.is_map, pa.types.is_decimal)
+
+_DECIMAL_PLACES: Final = 38
+"""By how many places Arrow can move the point of a decimal(38, s)."""
+
 _APART: Final = (b"\n", b"\r", b"NaN", b"Inf")
 """What keeps a body from going together with others: line breaks, and what pyarrow takes for numbers and JSON does not know. Inside of
 strings the latter cost only time."""
@@ -70,8 +78,9 @@ class JsonDecoder:
         self._fields = leaves_in(kind)
         self._fields_per_kb = fields_per_kb
         found = types_in(kind)
-        # base64 and maps are things that pyarrow.json does not know
-        self._joins = not any(pa.types.is_binary(one) or pa.types.is_map(one) for one in found)
+        # base64 and maps are things that pyarrow.json does not know, decimals those that it gets wrong
+        self._joins = not any(is_kind(one) for is_kind in _NOT_JOINED for one in found)
+        self._check = _places_check(kind)
         self._one = msgspec.json.Decoder(typing.Optional[_python_type(kind)])  # noqa: UP045 -- a value of types, not an annotation
         self._parsing = arrow_json.ParseOptions(
             explicit_schema=pa.schema(list(self._loose)), unexpected_field_behavior="ignore"
@@ -132,10 +141,12 @@ class JsonDecoder:
             try:
                 body.decode()  # msgspec does not look at texts that it passes over
                 value = self._one.decode(body)
+                if self._check is not None and value is not None:
+                    self._check(value)
             except RecursionError:
                 value, reason = self._deep(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-                reason = reason_of(problem) if body.strip() else "the body is blank"
+            except (msgspec.MsgspecError, ValueError) as problem:
+                value, reason = None, reason_of(problem) if body.strip() else "the body is blank"
             values.append(value)
             reasons.append(reason)
         return columns_of(values, reasons, self._kind, self._loose)
@@ -202,6 +213,43 @@ def _python_type(kind: Any) -> Any:
         if is_kind(kind):
             return plain
     return str
+
+
+def _places_check(kind: Any) -> Callable[[Any], None] | None:
+    """Raises ValueError for a value with a decimal whose point is too far to the left for Arrow. None where no value has one."""
+    if pa.types.is_decimal(kind):
+        most = kind.scale + _DECIMAL_PLACES
+
+        def check(number: Decimal) -> None:
+            exponent = number.as_tuple().exponent
+            if isinstance(exponent, int) and -exponent > most:
+                raise ValueError(f"a decimal has {-exponent} places after the point; {most} are allowed")
+
+        return check
+    if pa.types.is_struct(kind):
+        fields = [(field.name, one) for field in kind if (one := _places_check(field.type)) is not None]
+
+        def check_fields(value: dict[str, Any]) -> None:
+            for name, one in fields:
+                if (inner := value.get(name)) is not None:
+                    try:
+                        one(inner)
+                    except ValueError as problem:
+                        raise ValueError(f"field {name!r}: {problem}") from problem
+
+        return check_fields if fields else None
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return None
+    check_one = _places_check(kind.value_type if pa.types.is_list(kind) else kind.item_type)
+    if check_one is None:
+        return None
+
+    def check_all(value: Any) -> None:
+        for inner in value.values() if isinstance(value, dict) else value:
+            if inner is not None:
+                check_one(inner)
+
+    return check_all
 
 
 _PLAIN: Final = (
