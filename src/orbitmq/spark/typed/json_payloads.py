@@ -203,7 +203,7 @@ def _is_utf8(body: memoryview) -> bool:
 def _python_type(kind: Any) -> Any:
     """The type of `msgspec` for values of an Arrow type."""
     if pa.types.is_struct(kind):
-        fields = {field.name: typing.Optional[_python_type(field.type)] for field in kind}  # noqa: UP045
+        fields = {_name(field): typing.Optional[_python_type(field.type)] for field in kind}  # noqa: UP045
         return typing.TypedDict("Payload", fields, total=False)  # type: ignore[operator]
     if pa.types.is_list(kind):
         return list[typing.Optional[_python_type(kind.value_type)]]  # type: ignore[misc]  # noqa: UP045
@@ -213,6 +213,14 @@ def _python_type(kind: Any) -> Any:
         if is_kind(kind):
             return plain
     return str
+
+
+def _name(field: Any) -> str:
+    """msgspec compares names with the UTF-8 that Python keeps beside a text, and Python keeps it only when it was asked for: any other name
+    than an ASCII one would be passed over in every body."""
+    name: str = field.name
+    msgspec.json.encode(name)
+    return name
 
 
 def _places_check(kind: Any) -> Callable[[Any], None] | None:

@@ -145,6 +145,18 @@ def test_many_fields_of_short_bodies_are_worth_parsing_together() -> None:
         assert bool(asked) is is_joined
 
 
+@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
+def test_names_of_fields_are_any_text(rows_min: int) -> None:
+    names = ["é", "ü", "订单", "\U0001f600", "", "a.b", 'a"b', "\\", "`", "a\nb", "a b"]
+    inside = pa.struct([(name, pa.int64()) for name in names])
+    kind = pa.struct([*inside, ("all", pa.list_(inside))])
+    numbers = {name: number for number, name in enumerate(names)}
+    value = numbers | {"all": [numbers, None]}
+    bodies = [json.dumps(value, ensure_ascii=is_ascii).encode() for is_ascii in (True, False)]
+    assert decoded(bodies, kind, rows_min) == [value, value]
+    assert decoded([b'{"":4}'], pa.struct([("\u00e9", pa.int64())]), rows_min) == [{"\u00e9": None}]
+
+
 def test_bytes_are_base64() -> None:
     kind = pa.struct([("data", pa.binary())])
     assert decoded([b'{"data":"AAE="}', b'{"data":"?"}'], kind) == [{"data": b"\0\1"}, Unfit]
