@@ -69,6 +69,7 @@ class ArchiveTable:
         with table_failures(self.place.path):
             self._log.repair()
             table = delta_table(self._url)
+            form_of(table, self.place.path)
             version = table.version()
             return Snapshot(
                 version=version,
@@ -261,7 +262,7 @@ def _make(text: str, form: ArchiveForm, columns: pa.Schema) -> None:
 
 
 def form_of(table: DeltaTable, place: str) -> ArchiveForm:
-    """Raises ConfigurationError where a table is no archive of ours, or of a later version."""
+    """Raises ConfigurationError where a table is no archive of ours, of a later version, or not divided as ours are."""
     try:
         form = msgspec.json.decode(table.metadata().description or "", type=ArchiveForm)
     except msgspec.DecodeError as error:
@@ -272,6 +273,13 @@ def form_of(table: DeltaTable, place: str) -> ArchiveForm:
         raise ConfigurationError(
             f"{place} was written by a later orbitmq (form {form.orbitmq_archive}, this one knows {FORM_VERSION})",
             remedy="run the archive with that version",
+        )
+    if (divided := table.metadata().partition_columns) != [
+        DAY
+    ]:  # delta-rs would add files whose days make it open no more
+        raise ConfigurationError(
+            f"somebody divided the archive in {place} by {', '.join(divided) or 'nothing'}, and its files are divided by {DAY}",
+            remedy="restore a version before that, or archive into another directory",
         )
     return form
 

@@ -219,6 +219,32 @@ def test_a_table_of_somebody_else_and_what_is_none(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_table_that_somebody_divides_otherwise_is_not_written_on(tmp_path: Path) -> None:
+    """delta-rs takes a file of a day there, and then the table opens no more."""
+    add(tmp_path, 5)
+    table, snapshot = archive(tmp_path)
+    batch = batch_of(tmp_path, snapshot, 9)
+    theirs = DeltaTable(tmp_path)
+    write_deltalake(
+        tmp_path, theirs.to_pyarrow_table(), mode="overwrite", schema_mode="overwrite", partition_by=["topic"],
+        description=theirs.metadata().description,
+    )  # fmt: skip
+    for run in (
+        lambda: commit(table, snapshot, batch),
+        lambda: add(tmp_path, 9),
+        lambda: numbers_of(str(tmp_path), FORM),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r"divided the archive in .* by topic, and its files are divided by day"
+        ):
+            run()
+    assert DeltaTable(tmp_path).version() == 2
+    assert offsets(tmp_path) == list(range(5))
+    DeltaTable(tmp_path).restore(1)
+    add(tmp_path, 9)
+    assert offsets(tmp_path) == list(range(9))
+
+
 def test_two_that_make_it_at_once_have_one(tmp_path: Path) -> None:
     failures: list[BaseException] = []
 
