@@ -32,6 +32,8 @@ from orbitmq.spark.pipelines.archiving.committing import LandedFile
 from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 _DAY_US: Final = 86_400_000_000
+_DAYS: Final = range(-719_162, 2_932_897)
+"""Days since 1970 that a Delta table has, of the years 1 to 9999; a broker with a wrong clock and damaged records have others."""
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 _REPEATING: Final = ["topic", "brokerName", "tags", "bornHost", "storeHost", "properties.key_value.key"]
 """Columns whose values come again and again; a dictionary of the others would be built and thrown away."""
@@ -166,6 +168,8 @@ class _OpenFile:
                 continue
             column = table.column(name)
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+            if self._day is None and name == "storeTimestamp":
+                continue
             found = pc.min_max(column).as_py()
             if found["min"] is not None:
                 low, high = self._ranges.get(name, (found["min"], found["max"]))
@@ -184,7 +188,9 @@ class _OpenFile:
 
 def _text(value: Any) -> Any:
     """Times as Delta has them: to the millisecond, which is as fine as a broker stores them."""
-    return value if isinstance(value, str | int) else f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    return (
+        value if isinstance(value, str | int) else f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    )
 
 
 def _by_topic(table: pa.Table) -> pa.Table:
@@ -211,17 +217,17 @@ def _writer_options(form: FileForm, schema: pa.Schema) -> Mapping[str, Any]:
 
 
 def _by_day(rows: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
-    """The rows of each day of their `storeTimestamp`, in UTC; in the order they have."""
+    """The rows of each day of their `storeTimestamp`, in UTC; in the order they have. None: of none, or of one that no table has."""
     stored = rows.column("storeTimestamp")
     missing = stored.null_count
     days = stored.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=not missing) // _DAY_US
-    if not missing and len(days) and days.min() == days.max():
+    if not missing and len(days) and days.min() == days.max() in _DAYS:
         return [(_day(int(days[0])), rows)]
-    known = stored.is_valid().to_numpy(zero_copy_only=False)
+    known = stored.is_valid().to_numpy(zero_copy_only=False) & (days >= _DAYS.start) & (days < _DAYS.stop)
     found: list[tuple[str | None, pa.RecordBatch]] = []
     for day in np.unique(days[known]).tolist():
         found.append((_day(day), rows.take(pa.array(np.flatnonzero((days == day) & known)))))
-    if missing:
+    if not known.all():
         found.append((None, rows.take(pa.array(np.flatnonzero(~known)))))
     return found
 

@@ -102,6 +102,22 @@ def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
     assert json.loads(files[1].stats or "")["nullCount"]["storeTimestamp"] == 2
 
 
+@pytest.mark.parametrize("second", [253_402_300_800, -62_135_596_801, 2**43, -(2**43)])
+def test_a_time_of_a_year_that_no_table_has_costs_its_row_the_day_only(tmp_path: Path, second: int) -> None:
+    """The clock of a broker may say the year 10000; the columns do as well, Python and Delta do not."""
+    landing = landing_in(tmp_path)
+    stored = pa.array([second * 1_000_000, 0, -62_135_596_800_000_000], pa.int64()).view(COLUMNS["storeTimestamp"])
+    landing.add(
+        pa.record_batch({"topic": ["a", "b", "c"], "queueOffset": pa.array([7, 8, 9]), "storeTimestamp": stored})
+    )
+    unknown, first, epoch = sorted(landing.close(), key=lambda file: file.day or "")
+    assert (unknown.day, first.day, epoch.day) == (None, "0001-01-01", "1970-01-01")
+    table = pq.read_table(tmp_path / unknown.path)
+    assert table["storeTimestamp"].cast(pa.int64()).to_pylist() == [second * 1_000_000]
+    assert "storeTimestamp" not in json.loads(unknown.stats or "")["minValues"]
+    assert json.loads(first.stats or "")["minValues"]["storeTimestamp"] == "0001-01-01T00:00:00.000Z"
+
+
 def test_stores_by_the_names_of_their_brokers() -> None:
     assert named_stores(["/data/store"]) == {"": "/data/store"}
     assert named_stores(["a=/x", "b.1=s3://y/z"]) == {"a": "/x", "b.1": "s3://y/z"}
