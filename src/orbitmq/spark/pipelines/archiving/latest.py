@@ -2,7 +2,8 @@
 
 Rules of this file
 1. Merging is repeatable: of two rows with a topic and keys the one that was stored later stays, whatever was merged before.
-2. How far it is, is a number in the table: the version of the archive that it holds. It changes in the last commit of a run.
+2. How far it is, is a number in the table: the version of the archive that it holds. It changes in the last commit of a run. Versions of
+   another archive say nothing, so the table names its archive, by the id that Delta gives a table.
 3. Rows without keys have no place in it. What is deleted from the archive is deleted here by its own `delete_key`.
 """
 
@@ -49,7 +50,8 @@ def keep_latest(place: str, to: str, topics: Sequence[str] = ()) -> int:
         raise ConfigurationError(
             f"archive {place} has no column {', '.join(missing)}", remedy="archive with these columns"
         )
-    whole = ArchiveForm(source=SourceKind.LATEST, fixed={**form.fixed, "topics": ",".join(sorted(topics)) or "all"})
+    fixed = {**form.fixed, "topics": ",".join(sorted(topics)) or "all", "archive": str(archive.metadata().id)}
+    whole = ArchiveForm(source=SourceKind.LATEST, fixed=fixed)
     _, snapshot = begun(to, whole, schema.remove(schema.get_field_index(DAY)))
     version = archive.version()
     rows = 0
@@ -74,13 +76,15 @@ def _new_rows(archive: DeltaTable, place: str, after: int, topics: frozenset[str
         if "add" in action and action["add"]["dataChange"]
     }
     # What was merged into other files since is read there: a merge of the same rows changes nothing.
+    schema = pa.schema(archive.schema().to_arrow())
     files = sorted(known if after < 0 or None in versions or not added <= known else added)
     for path in files:
         day = path.split("/")[0].removeprefix(f"{DAY}=")
         try:
             with root.file_system.open_input_file(root.under(path).path) as file:
                 for batch in pq.ParquetFile(file).iter_batches():
-                    rows = pa.table(batch)
+                    # what delta-rs wrote anew has texts as views, which Arrow cannot filter
+                    rows = pa.table(batch).cast(pa.schema([schema.field(name) for name in batch.schema.names]))
                     wanted = pc.is_valid(rows["keys"])
                     if topics:
                         wanted = pc.and_(wanted, pc.is_in(rows["topic"], pa.array(sorted(topics))))

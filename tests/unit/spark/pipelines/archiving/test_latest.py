@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -75,3 +76,27 @@ def test_the_choice_of_topics_stays(tmp_path: Path) -> None:
         keep_latest(archive, archive)
     with pytest.raises(ConfigurationError, match="is an archive of latest rows, and this run is one of topics"):
         add(tmp_path / "latest", range(20))
+
+
+def test_rows_are_taken_after_some_were_deleted(tmp_path: Path) -> None:
+    """What `delete_key` writes anew has other types inside of its files than what a run wrote."""
+    archive, to = str(tmp_path / "archive"), str(tmp_path / "latest")
+    add(tmp_path / "archive", range(5), key_of=key_of)
+    keep_latest(archive, to)
+    assert [upkeep.delete_key(place, "2", "orders") for place in (archive, to)] == [1, 1]
+    keep_latest(archive, to)
+    add(tmp_path / "archive", range(5, 9), key_of=key_of)
+    keep_latest(archive, to)
+    assert held(tmp_path / "latest") == {key_of(number): number for number in range(9) if number != 2}
+
+
+def test_another_archive_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    """Its versions begin anew, so what it has up to the number that is held would never be taken."""
+    archive, to = str(tmp_path / "archive"), str(tmp_path / "latest")
+    for number in range(4):
+        add(tmp_path / "archive", range(number, number + 1), key_of=key_of)
+    keep_latest(archive, to)
+    shutil.rmtree(archive)
+    add(tmp_path / "archive", range(50, 52), key_of=key_of)
+    with pytest.raises(ConfigurationError, match="was begun with archive"):
+        keep_latest(archive, to)
