@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX
+from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX, PAYLOAD_FIELDS_MAX
 from orbitmq.spark.typed.decoded import Decoded, columns_of, library, reason_of
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
@@ -36,6 +36,9 @@ _PLAIN: Final = {
     "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "bytes": pa.binary(),
     "string": pa.string(), "enum": pa.string(), "fixed": pa.binary(),
 }  # fmt: skip
+
+
+_DECIMAL_DIGITS: Final = 38
 
 
 class AvroSchema(NamedTuple):
@@ -80,10 +83,19 @@ def _with_known_logic(schema: Any) -> Any:
         name: _with_known_logic(value) if name in ("type", "items", "values", "fields") else value
         for name, value in schema.items()
     }
-    kind, logic = kept.get("type"), kept.get("logicalType")
-    if logic is not None and logic != "decimal" and (kind, logic) not in _LOGICAL:
+    if "logicalType" in kept and not _is_known_logic(kept):
         del kept["logicalType"]
     return kept
+
+
+def _is_known_logic(schema: Mapping[str, Any]) -> bool:
+    kind, logic = schema.get("type"), schema["logicalType"]
+    if not isinstance(kind, str) or not isinstance(logic, str):
+        return False
+    if logic != "decimal":
+        return (kind, logic) in _LOGICAL
+    digits = schema.get("precision", 0)
+    return kind in ("bytes", "fixed") and (not isinstance(digits, int) or 0 < digits <= _DECIMAL_DIGITS)
 
 
 class _Seen:
@@ -91,6 +103,7 @@ class _Seen:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
+        self._looked: dict[str, bool] = {}
         self.recursive = False
 
     def look(self, schema: Any, above: tuple[str, ...]) -> bool:
@@ -105,12 +118,15 @@ class _Seen:
             if schema in above:
                 self.recursive = True
                 return True
+            if schema in self._looked:
+                return self._looked[schema]
             schema = self._named[schema]
         kind, name = schema["type"], schema.get("name")
         if kind in ("record", "error"):
             inside = (*above, name)
             found = [self.look(field["type"], inside) for field in schema["fields"]]
-            return any(found)
+            self._looked[name] = any(found)
+            return self._looked[name]
         if kind == "array":
             if not self.look(schema["items"], above):
                 raise ConfigurationError(
@@ -133,6 +149,7 @@ def avro_type(schema: AvroSchema, wanted: Any = None) -> Any:
 class _Types:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
+        self._fields = 0
 
     def of(self, schema: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
         if isinstance(schema, list):
@@ -168,6 +185,12 @@ class _Types:
                 remedy="name the fields that you read in a schema of your own, as deep as you need them",
             )
         found = []
+        self._fields += 0 if narrow else len(fields)
+        if self._fields > PAYLOAD_FIELDS_MAX:  # types that are used twice at each of thirty levels would never end
+            raise ConfigurationError(
+                f"the Avro schema has more than {PAYLOAD_FIELDS_MAX} fields",
+                remedy="name the fields that you read in a schema of your own",
+            )
         for field in wanted if narrow else fields:
             field_name = field.name if narrow else field
             if field_name not in fields:

@@ -210,3 +210,32 @@ def test_schemas_that_refer_to_others() -> None:
     assert AvroDecoder(avro_type(schema), {None: schema}, None).decode(
         pa.array([body], pa.binary())
     ).values.to_pylist() == [{"item": {"n": 3}}]
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        ({"type": {"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 2}}, pa.binary()),
+        ({"type": {"type": "bytes", "logicalType": "decimal"}}, pa.binary()),
+        ({"type": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}}, pa.decimal128(38, 2)),
+        ({"type": {"type": "long", "logicalType": ["uuid"]}}, pa.int64()),
+        ({"type": ["null", "string"], "logicalType": "uuid"}, pa.string()),
+        ({"type": {"type": "string", "logicalType": "decimal", "precision": 4}}, pa.string()),
+    ],
+)
+def test_a_logical_type_that_no_column_has_is_what_it_is_stored_as(field: dict[str, Any], kind: Any) -> None:
+    assert avro_type(avro_schema([record({"name": "a", **field})])) == pa.struct([("a", kind)])
+
+
+def test_a_schema_of_types_that_are_used_again_and_again_is_looked_at_in_no_time() -> None:
+    """Each of thirty types has two fields of the next: a thousand million fields in some lines of text."""
+    inner: Any = "string"
+    for level in range(30):
+        again = inner if isinstance(inner, str) else inner["name"]
+        inner = {
+            "type": "record", "name": f"A{level}", "fields": [{"name": "a", "type": inner}, {"name": "b", "type": again}],
+        }  # fmt: skip
+    schema = avro_schema([json.dumps(inner)])
+    assert not schema.recursive
+    with pytest.raises(ConfigurationError, match="has more than 2000 fields"):
+        avro_type(schema)
