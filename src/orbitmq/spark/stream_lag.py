@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.reading.offsets import from_checkpoint, from_json
 from orbitmq.spark.reading.stream_reader import BEHIND_LATEST
@@ -35,17 +36,23 @@ class SourceLag(NamedTuple):
 def lag(progress: Any) -> list[SourceLag | None]:
     """One for each source of a query, in its order; None for a source that is not ours or did not say.
 
-    progress: `query.lastProgress`, the progress of an event of a listener, or the same as a dictionary.
+    progress: `query.lastProgress`, the progress of an event of a listener, or the same as a dictionary. None, as a query has it before its
+    first batch, is of no source.
 
         behind = orbitmq.spark.lag(query.lastProgress)[0]
     """
+    if progress is None:
+        return []
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
     return [_source_lag(_field(source, "latestOffset"), _field(source, "endOffset")) for source in sources]
 
 
 def _field(source: Any, name: str) -> Any:
     value = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
-    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+    try:
+        return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+    except ValueError:  # the text of another source
+        return value
 
 
 def _source_lag(latest: Any, end: Any) -> SourceLag | None:
@@ -54,8 +61,11 @@ def _source_lag(latest: Any, end: Any) -> SourceLag | None:
     figures = latest[BEHIND_LATEST]
     if figures.keys() != {"min", "avg", "max", "messages"}:
         return None
-    highs = from_json({topic: rest for topic, rest in latest.items() if topic != BEHIND_LATEST})
-    position = from_checkpoint(end) if isinstance(end, dict) else {}
+    try:
+        highs = from_json({topic: rest for topic, rest in latest.items() if topic != BEHIND_LATEST})
+        position = from_checkpoint(end) if isinstance(end, dict) else {}
+    except ConfigurationError:
+        return None
     queues = {queue: max(high - position.get(queue, 0), 0) for queue, high in highs.items()}
     return SourceLag(figures["min"], figures["avg"], figures["max"], figures["messages"], queues)
 

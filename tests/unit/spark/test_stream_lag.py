@@ -98,3 +98,19 @@ def test_the_text_for_prometheus() -> None:
     ]
     metrics.onQueryTerminated(SimpleNamespace(runId="r"))
     assert len(metrics.text().splitlines()) == 2
+
+
+def test_of_a_query_before_its_first_batch_and_of_sources_that_are_not_ours() -> None:
+    assert lag(None) == []
+    ours = progress({QUEUES[0]: 5}, {QUEUES[0]: Extent(0, 7)})["sources"][0]
+    strange = [
+        {"latestOffset": "{a, b}", "endOffset": "{"},
+        {"latestOffset": {**ours["latestOffset"], "orders": 5}, "endOffset": ours["endOffset"]},
+        {"latestOffset": ours["latestOffset"], "endOffset": {"orders": {"a": {"x": 1}}}},
+        {"latestOffset": "7", "endOffset": None},
+        {},
+    ]
+    found = lag({"sources": [*strange, ours]})
+    assert found[:-1] == [None] * len(strange)
+    assert found[-1] is not None
+    assert found[-1].messages == 2

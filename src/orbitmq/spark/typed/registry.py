@@ -153,7 +153,7 @@ def _numbers(versions: Any, place: str) -> list[int]:
 
 
 def _id_of(found: Any, place: str) -> int:
-    if not isinstance(found.schema_id, int):
+    if not isinstance(found.schema_id, int) or not 0 <= found.schema_id < 2**31:
         raise _unavailable(f"{place} has no id", remedy=_LOOK)
     return found.schema_id
 

@@ -98,6 +98,7 @@ def test_a_registry_that_is_away_is_named_and_is_asked_again(server: RegistrySer
         ({"schema": None}, SchemaUnavailableError, "is no schema of up to"),
         ({"schema": "x" * 1_100_000}, SchemaUnavailableError, "is no schema of up to"),
         ({"id": "x"}, SchemaUnavailableError, "has no id"),
+        ({"id": 2**31}, SchemaUnavailableError, "has no id"),
     ],
 )
 def test_what_is_no_schema_is_named(
