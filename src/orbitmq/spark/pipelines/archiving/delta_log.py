@@ -3,7 +3,8 @@
 Rules of this file
 1. Only versions up to one that delta-rs opened are read, from the newest whole checkpoint before it.
 2. A hole in the log is an error. What a power cut left empty is repaired under its name: nobody can have counted it, because a version
-   counts when it is synced. It is replaced, not removed, so whoever repairs at the same time does no harm.
+   counts when it is synced. It is replaced, not removed, so whoever repairs at the same time does no harm. Only the first version, alone in
+   the log, makes room: without it there is no table, and whoever comes next makes one.
 3. Repairs and syncs are for local disks; elsewhere the storage keeps its own promise.
 """
 
@@ -12,10 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import re
+import uuid
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from orbitmq.errors import StoreDamagedError, StoreError
@@ -33,6 +37,7 @@ _CHECKPOINT: Final = re.compile(
     r"(\d{20})\.checkpoint\.(?:\d{10}\.(?P<parts>\d{10})\.|[0-9a-f-]{36}\.)?(?:parquet|json)"
 )
 _LAST_CHECKPOINT: Final = "_last_checkpoint"
+_FIRST: Final = f"{0:020d}.json"
 _NOTHING: Final = b'{"commitInfo":{"operation":"REPAIR","operationParameters":{}}}\n'
 
 
@@ -74,11 +79,13 @@ class DeltaLog:
 
     def repair(self) -> None:
         """Make good what a power cut left empty, on a local disk."""
-        if not is_local(self.place):
+        if not is_local(self.place) or self.place.kind() is not fs.FileType.Directory:
             return
         files = dict(self.place.files())
         commits = sorted(name for name in files if _COMMIT.fullmatch(name))
-        if commits and self._is_empty(commits[-1]):
+        if commits == [_FIRST] and (self._is_empty(_FIRST) or self.place.under(_FIRST).content() == _NOTHING):
+            self._make_room()
+        elif commits and self._is_empty(commits[-1]):
             log.warning(
                 "%s is empty, as a power cut leaves it; it stands for nothing now", self.place.under(commits[-1]).path
             )
@@ -90,6 +97,21 @@ class DeltaLog:
             log.warning("%s is empty, as a power cut leaves it, and is removed", self.place.under(name).path)
             with write_failures(self.place.under(name).path):
                 self.place.file_system.delete_file(self.place.under(name).path)
+
+    def _make_room(self) -> None:
+        """Take the empty first version away. It is renamed before it is looked at: if somebody made the table meanwhile, it comes back."""
+        first = Path(self.place.under(_FIRST).path)
+        aside = first.with_name(f".{uuid.uuid4().hex}.tmp")
+        with write_failures(str(first)):
+            try:
+                first.rename(aside)
+            except FileNotFoundError:
+                return
+            if aside.read_bytes().strip(b"\0") not in (b"", _NOTHING):
+                first.hardlink_to(aside)
+            else:
+                log.warning("%s is empty, as a power cut leaves it: there was no table yet", first)
+            aside.unlink()
 
     def sync(self, version: int, *, checkpoint: bool = False) -> None:
         sync(self.place.under(f"{version:020d}.json"))

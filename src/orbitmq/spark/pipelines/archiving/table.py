@@ -165,6 +165,7 @@ def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTabl
         make_directory(place)
     table = ArchiveTable(text, place)
     with table_failures(place.path):
+        DeltaLog(place).repair()
         if not _is_table(text):
             _make(text, form, columns)
     snapshot = table.open()
@@ -183,6 +184,7 @@ def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
             remedy="archive into another directory",
         )
     with table_failures(place.path):
+        DeltaLog(place).repair()
         if not _is_table(text):
             return {}
     snapshot = ArchiveTable(text, place).open()
@@ -201,10 +203,11 @@ def opened(text: str, version: int | None = None) -> DeltaTable:
 
 
 def column_names(text: str) -> tuple[str, ...]:
-    """Those of messages that the archive has; empty where there is none yet."""
+    """Those of messages that the archive has, for a run that is going to write; empty where there is none yet."""
     from orbitmq.columns.schema import COLUMNS
 
     with table_failures(text):
+        DeltaLog(table_place(text)).repair()
         found = {field.name for field in delta_table(table_url(text)).schema().fields} if _is_table(text) else set()
     return tuple(name for name in COLUMNS if name in found)
 

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, commit
-from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
+from orbitmq.spark.pipelines.archiving.delta_log import _NOTHING, DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place
 from orbitmq.spark.pipelines.archiving.table import (
     ArchiveForm,
@@ -155,6 +155,40 @@ def test_a_version_that_a_power_cut_left_empty_stands_for_nothing(
     assert "as a power cut leaves it" in caplog.text
     commit(table, snapshot, batch_of(tmp_path, snapshot, 9))
     assert offsets(tmp_path) == list(range(9))
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 700, _NOTHING], ids=["empty", "zeros", "as it was repaired before"])
+def test_a_first_version_that_a_power_cut_left_empty_makes_room(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for look in (lambda: column_names(str(tmp_path)) == (), lambda: numbers_of(str(tmp_path), FORM) == {}):
+        archive(tmp_path)
+        version_file(tmp_path, 0).write_bytes(content)
+        assert look()
+    archive(tmp_path)
+    version_file(tmp_path, 0).write_bytes(content)
+    add(tmp_path, 5)
+    assert "there was no table yet" in caplog.text
+    assert offsets(tmp_path) == list(range(5))
+    assert len(list((tmp_path / "_delta_log").iterdir())) == 2, "nothing is left of the repair"
+
+
+def test_a_table_that_is_made_while_an_empty_first_version_is_repaired_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DeltaLog(place_at(str(tmp_path)))
+    archive(tmp_path)
+    whole = version_file(tmp_path, 0).read_bytes()
+    version_file(tmp_path, 0).write_bytes(b"")
+    plain = Path.rename
+
+    def made_meanwhile(old: Path, new: Path) -> None:
+        version_file(tmp_path, 0).write_bytes(whole)
+        plain(old, new)
+
+    monkeypatch.setattr(Path, "rename", made_meanwhile)
+    log.repair()
+    assert version_file(tmp_path, 0).read_bytes() == whole
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 700], ids=["empty", "zeros"])
