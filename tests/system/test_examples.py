@@ -52,6 +52,7 @@ ELSEWHERE = {
     "order_timeout": "test_demo.py",
     "order_timeout_pair": "test_demo.py",
     "order_timeout_spark": "../spark/test_spark_demo.py",
+    "orders_on_a_cluster": "../spark/test_standalone.py",
     "test_order_timeout": "test_embedded_example.py",
 }
 """Those that take arguments of their own or longer, or are projects."""
