@@ -77,6 +77,9 @@ class Client(SendingCalls):
     Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
     """
 
+    _routes_moved = False
+    """A route has changed since they were asked for last."""
+
     def __init__(
         self,
         name_servers: str | Iterable[str],
@@ -106,8 +109,6 @@ class Client(SendingCalls):
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
         self._routes_due = Event()
-        self._routes_moved = False
-        """A route has changed since they were asked for last."""
         self.routes = Routes(self.name_servers, self._route_changed, self._routes_due.set)
         self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
@@ -131,8 +132,6 @@ class Client(SendingCalls):
             self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
-        self.network.on_unreachable = self._unreachable
-        self.network.on_unwilling = self._unwilling
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
         self._timers: Timers | None = None
@@ -148,6 +147,8 @@ class Client(SendingCalls):
         if self._started:
             raise ClientError("this client was started before; it starts once", remedy="make a new one with connect()")
         self._started = True
+        self.network.on_unreachable = self._unreachable
+        self.network.on_unwilling = self._unwilling
         self.tasks.spawn(self._refresh_routes_forever(), "routes")
         self.tasks.spawn(self._heartbeat_forever(), "heartbeat")
 
