@@ -59,10 +59,12 @@ class GroupPlaces:
 
     def main_port(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients."""
+        named = self._registrar.master_address
         if self._said is not None and port_for_slaves == self._said.port_for_slaves:
-            return self._said.main_port
+            is_named = bool(named) and named != self.own and self._registrar.master_ha_address == port_for_slaves
+            return named if is_named else self._said.main_port
         host, _, port = port_for_slaves.rpartition(":")
-        return self._registrar.master_address or f"{host}:{int(port) - SLAVE_PORT_STEP}"
+        return named or f"{host}:{int(port) - SLAVE_PORT_STEP}"
 
     def follow(self, told: Demoted | None) -> None:
         """A command made this broker a slave, and perhaps said of whom; or it leads."""

@@ -1,0 +1,40 @@
+"""Where the master is: what a command said counts until a name server names another place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from orbitmq.replication.kept_state import Demoted
+from orbitmq.server.replication.group_places import GroupPlaces
+
+OWN, SAID = "10.0.0.1:10911", Demoted(2, "10.0.0.2:10911", "10.0.0.2:10912")
+
+
+def told(named: str, named_port: str) -> GroupPlaces:
+    identity = SimpleNamespace(address=OWN)
+    registrar = SimpleNamespace(
+        identity=identity, master_address=named, master_ha_address=named_port, register_all=lambda: None
+    )
+    places = GroupPlaces(cast(Any, registrar), ())
+    places.follow(SAID)
+    return places
+
+
+@pytest.mark.parametrize(
+    ("named", "named_port", "main_port", "port_for_slaves"),
+    [
+        ("", "", SAID.master, SAID.port),
+        (OWN, "10.0.0.1:10912", SAID.master, SAID.port),  # of before the exchange
+        ("10.0.0.3:10911", "10.0.0.3:10912", "10.0.0.3:10911", "10.0.0.3:10912"),
+        ("10.0.0.2:20911", SAID.port, "10.0.0.2:20911", SAID.port),  # it began again, with another main port
+    ],
+)
+def test_the_master_of_a_command_is_followed_until_a_name_server_names_another_place(
+    named: str, named_port: str, main_port: str, port_for_slaves: str
+) -> None:
+    places = told(named, named_port)
+    assert places.master_port() == port_for_slaves
+    assert places.main_port(places.master_port()) == main_port
