@@ -184,7 +184,12 @@ def switch(
         from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
 
         masters = [one.address for one in await _meant(client, name, cluster) if one.broker_id == 0]
-        if len(masters) != 1:
+        if not masters:
+            raise NotFoundError(
+                f"no master is among {name!r}",
+                remedy="name the master, or all by their name; where none leads make one the master: orbitmq replica promote",
+            )
+        if len(masters) > 1:
             raise NotFoundError(f"{name!r} names {len(masters)} masters", remedy="name one, by host:port")
         wanted = DemoteRequest(broker_id=slave_id, hands_over=True, successor=successor)
         return masters[0], await client.admin.demote_master(masters[0], wanted)
