@@ -49,9 +49,9 @@ class GroupPlaces:
 
     def master_port(self) -> str:
         """The port for slaves of the master that is to be followed; empty while nobody says where that is. A name server is asked anew."""
+        self._registrar.register_all()  # for its main port as well
         if self._given and self._said is None:
             return self._given[0]
-        self._registrar.register_all()
         known = self._registrar.master_ha_address
         if self._said is not None and (not known or self._registrar.master_address == self.own):
             return self._said.port_for_slaves

@@ -38,3 +38,11 @@ def test_the_master_of_a_command_is_followed_until_a_name_server_names_another_p
     places = told(named, named_port)
     assert places.master_port() == port_for_slaves
     assert places.main_port(places.master_port()) == main_port
+
+
+def test_a_name_server_is_asked_for_the_main_port_of_a_master_whose_port_for_slaves_is_set() -> None:
+    """It was not there when this slave registered, and has a main port that the other one does not tell."""
+    registrar = SimpleNamespace(identity=SimpleNamespace(address=OWN), master_address="")
+    registrar.register_all = lambda: setattr(registrar, "master_address", "10.0.0.2:20911")
+    places = GroupPlaces(cast(Any, registrar), ("10.0.0.2:10912",))
+    assert places.main_port(places.master_port()) == "10.0.0.2:20911"
