@@ -33,12 +33,6 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 HEAD_BYTES: Final = 20
-KEY_CHARS: Final = 23
-"""Length of the key made of a row's content: its number and how many equal rows came before, as hex digits with a dot between."""
-
-UNIQUE_DIGITS: Final = 12
-"""Digits in which the unique ids of one process differ."""
-
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
 _HEX_UPPER: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 from zlib import crc32
 
@@ -28,7 +28,7 @@ from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
-from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table
+from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table, repeated
 from orbitmq.spark.pipelines.task_reports import LineKind, ReportLine, batches_of, broken_line
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarTierError
@@ -160,10 +160,6 @@ def messages_of(batch: pa.RecordBatch, task: FarTask, ids: UniqueIds) -> pa.Tabl
             values = pc.fill_null(values, 0)
         arrays.append(values if values.type == field.type else values.cast(field.type))
     return pa.Table.from_arrays(arrays, schema=MESSAGE_SCHEMA)
-
-
-def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    return pa.array([value], kind).take(pa.array(np.zeros(count, np.int32)))
 
 
 def _queues(

@@ -91,7 +91,7 @@ def loaded_table(messages: pa.Table, host: Host, now_ms: int) -> pa.Table:
     for field in SCHEMA:
         value = values[field.name] if field.name in values else messages.column(field.name).combine_chunks()
         if not isinstance(value, pa.Array):
-            value = pa.array(value) if isinstance(value, np.ndarray) else _repeated(value, field.type, count)
+            value = pa.array(value) if isinstance(value, np.ndarray) else repeated(value, field.type, count)
         arrays.append(value if value.type == field.type else value.cast(field.type))
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
@@ -101,7 +101,8 @@ def loaded_bytes(table: pa.Table) -> pa.Buffer:
     return parquet_bytes(table, group_rows=FAR_ROW_GROUP_ROWS, repeating=_CONSTANT, plain=_PLAIN)
 
 
-def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """A column of one value."""
     return pa.array([value], kind).take(pa.array(np.zeros(count, np.int32)))
 
 
@@ -184,7 +185,7 @@ def _encoded_maps(maps: pa.MapArray) -> pa.Array:
     offsets = maps.offsets
     begin, end = offsets[0].as_py(), offsets[len(maps)].as_py()
     if begin == end:
-        return _repeated(b"", pa.binary(), len(maps))
+        return repeated(b"", pa.binary(), len(maps))
     names, values = maps.keys.slice(begin, end - begin), maps.items.slice(begin, end - begin)
     entries = pc.binary_join_element_wise(names.cast(pa.binary()), b"\x01", values.cast(pa.binary()), b"\x02", b"")
     return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, begin), entries), b"")
