@@ -54,6 +54,9 @@ _NOT_JOINED: Final = (pa.types.is_binary, pa.types.is_map, pa.types.is_decimal)
 _DECIMAL_PLACES: Final = 38
 """By how many places Arrow can move the point of a decimal(38, s)."""
 
+_BODY_END: Final = 2**31 - 1
+"""Behind the last byte of any body. It is named because Arrow, left to itself, fails for every even number of bodies."""
+
 _APART: Final = (b"\n", b"\r", b"NaN", b"Inf")
 """What keeps a body from going together with others: line breaks, and what pyarrow takes for numbers and JSON does not know. Inside of
 strings the latter cost only time."""
@@ -92,7 +95,7 @@ class JsonDecoder:
         reasons = pa.array(
             [_frame_problem(head) for head in pc.binary_slice(bodies, 0, HEAD_BYTES).to_pylist()], pa.string()
         )
-        found = self._decoded(pc.binary_slice(bodies, HEAD_BYTES))
+        found = self._decoded(pc.binary_slice(bodies, HEAD_BYTES, _BODY_END))
         if reasons.null_count == len(reasons):
             return found
         fine = pc.is_null(reasons)

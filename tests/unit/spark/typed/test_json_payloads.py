@@ -146,6 +146,22 @@ def test_many_fields_of_short_bodies_are_worth_parsing_together() -> None:
 
 
 @pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
+def test_the_id_before_a_body_is_passed_over(rows_min: int) -> None:
+    kind = pa.struct([("id", pa.int64())])
+    made = [
+        (b'\0\0\0\0\7{"id":5}', {"id": 5}), (b"", Unfit), (b"\0\0\0\0\7", Unfit), (b'\1\0\0\0\7{"id":5}', Unfit), (b"\0\0\0", Unfit),
+        (b"\0\0\0\0\7{}", {"id": None}), (b'{"id":5}', Unfit),
+    ]  # fmt: skip
+    for count in range(9):
+        for chosen in (made * 2)[count:], [made[count % len(made)]] * count:
+            column = pa.array([body for body, _ in chosen], pa.binary())
+            values, reasons = JsonDecoder(kind, rows_min, fields_per_kb=0, framed=True).decode(column)
+            wanted = [None if value is Unfit else value for _, value in chosen]
+            assert values.to_pylist() == wanted
+            assert reasons.is_valid().to_pylist() == [value is None for value in wanted]
+
+
+@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
 def test_names_of_fields_are_any_text(rows_min: int) -> None:
     names = ["é", "ü", "订单", "\U0001f600", "", "a.b", 'a"b', "\\", "`", "a\nb", "a b"]
     inside = pa.struct([(name, pa.int64()) for name in names])
