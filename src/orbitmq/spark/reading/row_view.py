@@ -16,6 +16,8 @@ from orbitmq.spark.typed.payload_options import PayloadMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from orbitmq.spark.typed.decoded import Decoded, PayloadDecoder
+
 KAFKA_COLUMNS: Final = {
     "key": "binary",
     "value": "binary",
@@ -34,7 +36,7 @@ _MADE_OF: Final = {
     "key": "keys", "value": "body", "partition": "queueId", "offset": "queueOffset", "timestamp": "bornTimestamp",
     "timestampType": "queueId", "headers": "properties", "payload": "body", "payloadError": "body", "corruptBody": "body",
 }  # fmt: skip
-_PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+_PLACE: Final = {"topic": "topic", "brokerName": "broker", "queueId": "queue", "queueOffset": "offset"}
 
 
 class RowView(NamedTuple):
@@ -61,12 +63,27 @@ def shaped(batches: Iterator[pa.RecordBatch], view: RowView) -> Iterator[pa.Reco
         made: dict[str, Any] = {}
         if decoder is not None:
             body = batch.column("body")
-            made["payload"], made["payloadError"] = decoder.decode(body)
+            made["payload"], made["payloadError"] = _decoded(decoder, body)
             if view.payload is not None and view.payload.options.mode is PayloadMode.FAILFAST:
                 _check(batch, made["payloadError"])
             made["corruptBody"] = _only_where(made["payloadError"], body)
         columns = [made[name] if name in made else _column(batch, name) for name in view.schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=view.schema)
+
+
+def _decoded(decoder: PayloadDecoder, bodies: Any) -> Decoded:
+    """A body that is null, as data frames of others may have, is a payload that is null, without a reason."""
+    import numpy as np
+    import pyarrow as pa
+
+    from orbitmq.spark.typed.decoded import Decoded
+
+    if not bodies.null_count:
+        return decoder.decode(bodies)
+    known = bodies.is_valid().to_numpy(zero_copy_only=False)
+    values, reasons = decoder.decode(bodies.drop_null())
+    places = pa.array(np.cumsum(known) - 1, mask=~known)
+    return Decoded(values.take(places), reasons.take(places))
 
 
 def _only_where(reasons: Any, bodies: Any) -> Any:
@@ -82,9 +99,11 @@ def _check(batch: pa.RecordBatch, reasons: Any) -> None:
     if reasons.null_count == len(reasons):
         return
     row = next(row for row, reason in enumerate(reasons) if reason.is_valid)
-    topic, broker, queue, offset = (batch.column(name)[row].as_py() for name in _PLACE)
+    place = [
+        f"{word} {batch.column(name)[row].as_py()!r}" for name, word in _PLACE.items() if name in batch.schema.names
+    ]
     raise PayloadUnreadableError(
-        f"topic {topic!r}, broker {broker!r}, queue {queue}, offset {offset}: the body cannot be decoded: {reasons[row].as_py()}",
+        f"{', '.join(place) or f'row {row} of a batch'}: the body cannot be decoded: {reasons[row].as_py()}",
         remedy="with payloadMode=permissive it is a row with its reason in payloadError",
     )
 

@@ -23,6 +23,8 @@ from pyspark.sql.types import (
 from orbitmq.client import Message, MessageQueue
 from orbitmq.errors import ConfigurationError, PayloadUnreadableError
 from orbitmq.spark.reading import row_view
+from orbitmq.spark.typed.decoding import PayloadRules
+from orbitmq.spark.typed.payload_options import PayloadFormat, PayloadFraming, PayloadMode, PayloadOptions
 from orbitmq.sync import Client
 from orbitmq.testing import SyncEmbeddedBroker
 
@@ -172,3 +174,32 @@ def test_nothing_is_made_where_nothing_is_asked(reading: Reading) -> None:
 def test_without_a_bad_body_there_is_no_copy() -> None:
     found = row_view._only_where(pa.nulls(2, pa.string()), pa.array([b"a", b"b"], pa.binary()))
     assert found.to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("framing", ["none", "confluent"])
+@pytest.mark.parametrize("bodies", [[None, b"{}", b"", None, b"{}"], [None], [None, None], [b""]])
+def test_a_body_that_is_null_is_a_payload_that_is_null(bodies: list[bytes | None], framing: str) -> None:
+    """Data frames of others have such; messages have none."""
+    head = b"" if framing == "none" else b"\0\0\0\0\7"
+    given = [None if body is None else head + body for body in bodies]
+    options = PayloadOptions(format=PayloadFormat.JSON, framing=PayloadFraming(framing))
+    kind = pa.struct([("id", pa.int64())])
+    schema = pa.schema([("payload", kind), ("payloadError", pa.string()), ("corruptBody", pa.binary())])
+    view = row_view.RowView(schema, PayloadRules(options=options, kind=kind))
+    [found] = row_view.shaped(iter([pa.record_batch({"body": pa.array(given, pa.binary())})]), view)
+    assert found.to_pylist() == [
+        {
+            "payload": {"id": None} if body else None,
+            "payloadError": "the body is blank" if body == b"" else None,
+            "corruptBody": whole if body == b"" else None,
+        }
+        for body, whole in zip(bodies, given, strict=True)
+    ]
+
+
+def test_a_frame_without_places_says_which_row_cannot_be_decoded() -> None:
+    options = PayloadOptions(format=PayloadFormat.JSON, mode=PayloadMode.FAILFAST)
+    kind = pa.struct([("id", pa.int64())])
+    view = row_view.RowView(pa.schema([("payload", kind)]), PayloadRules(options=options, kind=kind))
+    with pytest.raises(PayloadUnreadableError, match="row 1 of a batch: the body cannot be decoded"):
+        list(row_view.shaped(iter([pa.record_batch({"body": pa.array([b"{}", b"{"], pa.binary())})]), view))
