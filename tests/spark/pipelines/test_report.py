@@ -46,7 +46,7 @@ def told(server: ServedProcess) -> Told:
     now_ms = SystemClock().now_ms()
     with connect(name_server) as mq:
         for number in range(COUNT):
-            mq.send(topic, b"timed %d" % number, at=now_ms + 500 + number)
+            mq.send(topic, b"timed %d" % number, at=now_ms + 5_000 + number)
         for _ in range(20):
             mq.send(topic, b"plain")
         for _ in range(7):

@@ -42,7 +42,9 @@ ROW_COLUMNS: Final = (
     RowColumn("delayLevel", WHOLE, "A delay level of 4.x. Of the three times a row has at most one."),
     RowColumn("value", ("string", "binary"), "What Kafka's sink calls the body."),
     RowColumn(
-        "key", ("string", "binary"), "What Kafka's sink calls the key: `keys` and `shardingKey` in one, in UTF-8."
+        "key",
+        ("string", "binary"),
+        "What Kafka's sink calls the key: `keys` and `shardingKey` in one, in UTF-8. Not where `rowKey` names it.",
     ),
     RowColumn("partition", WHOLE, "What Kafka's sink calls the queue."),
 )
@@ -66,9 +68,9 @@ def row_columns(fields: Iterable[tuple[str, str]], row_key: str | None, *, topic
         if is_key:
             key_place = place
             _check_type(name, kind, TEXT + WHOLE, "a row key")
+        if is_key and (column is None or column.name == "key"):  # a row key by that name is no key of Kafka's
+            continue
         if column is None:
-            if is_key:
-                continue
             raise ConfigurationError(
                 f"column {name!r} is nothing that a message has",
                 remedy=f"leave it out, or put it into body or properties; the columns are {_names()}",

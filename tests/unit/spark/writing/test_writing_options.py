@@ -88,6 +88,11 @@ def test_a_row_key_may_be_a_column_of_the_message():
     assert row_columns(fields, "keys", topic_needed=False) == {"body": 0, "keys": 1, ROW_KEY: 1}
 
 
+def test_a_row_key_that_is_called_key_is_no_key_of_a_message():
+    places = row_columns([("body", "string"), ("key", "bigint")], "key", topic_needed=False)
+    assert places == {"body": 0, "rowKey": 1}
+
+
 @pytest.mark.parametrize(
     ("fields", "row_key", "words"),
     [
