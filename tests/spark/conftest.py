@@ -23,7 +23,7 @@ from orbitmq.errors import SparkUnavailableError
 from orbitmq.spark import session
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "system"), str(HERE)]
 
 from class_archive import quick_environment  # noqa: E402
 from process_family import end_process  # noqa: E402
