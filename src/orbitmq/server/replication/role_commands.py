@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from orbitmq.server.replication.mending import Mending
 
 logger = logging.getLogger("orbitmq.replication")
+
+
+class RoleCommandFailed(OrbitError):
+    """Something went wrong that nobody thought of; the role may have changed or not."""
 
 
 class ChangingRole(Protocol):
@@ -107,6 +111,28 @@ class RoleCommands:
             self._under_way.cancel()
             await asyncio.gather(self._under_way, return_exceptions=True)
 
+    def _begin(self, name: str, work: Coroutine[Any, Any, None], failed: Callable[[OrbitError], None]) -> None:
+        self._under_way = asyncio.get_running_loop().create_task(self._to_its_end(name, work, failed), name=name)
+
+    async def _to_its_end(
+        self, name: str, work: Coroutine[Any, Any, None], failed: Callable[[OrbitError], None]
+    ) -> None:
+        """A fault in here leaves nobody without an answer, and no slave that follows nobody."""
+        try:
+            await work
+        except Exception as error:
+            logger.exception("the command %s came to no end", name)
+            if self._role.is_slave and self._role.following is None:
+                self._role.follow()
+            failed(
+                RoleCommandFailed(
+                    f"{name}: {type(error).__name__}: {error}",
+                    remedy="look with `orbitmq replica status` what this broker is now; its log says where it went wrong",
+                )
+            )
+        finally:
+            self._under_way = None
+
     # --- a slave becomes the master -----------------------------------------------------------------------------------
 
     def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
@@ -121,7 +147,7 @@ class RoleCommands:
             done(PromotionRefused("this broker is no slave, or becomes another just now"))
             return
         self._told_of_promotion.append(done)
-        self._under_way = asyncio.get_running_loop().create_task(self._promote(wanted), name="promote")
+        self._begin("promote", self._promote(wanted), self._tell_of_promotion)
 
     async def _promote(self, wanted: PromoteRequest) -> None:
         role, kind = self._role, BrokerKind.SYNC_MASTER if wanted.synchronous else BrokerKind.ASYNC_MASTER
@@ -138,9 +164,11 @@ class RoleCommands:
         except OrbitError as error:
             logger.error("this broker does not become the master: %s", error)
             answer = error
-        finally:
-            self._under_way = None
-            told, self._told_of_promotion = self._told_of_promotion, []
+        self._tell_of_promotion(answer)
+
+    def _tell_of_promotion(self, answer: PromoteAnswer | OrbitError) -> None:
+        self._under_way = None
+        told, self._told_of_promotion = self._told_of_promotion, []
         for done in told:
             done(answer)
 
@@ -151,8 +179,7 @@ class RoleCommands:
         if self._role.port is None or self._under_way is not None:
             done(DemotionRefused("this broker is no master, or becomes another just now"))
             return
-        demoting = self._demote(wanted, self._role.port, done)
-        self._under_way = asyncio.get_running_loop().create_task(demoting, name="demote")
+        self._begin("demote", self._demote(wanted, self._role.port, done), done)
 
     async def _demote(
         self, wanted: DemoteRequest, port: SlavePort, done: Callable[[DemoteAnswer | OrbitError], None]
@@ -169,12 +196,9 @@ class RoleCommands:
             try:
                 await demotion.copied(wanted, port, successor, role.log_id)
                 await self._kept_role.keep_demoted(demoted)
-            except OrbitError:
+            except Exception:  # whatever it is, nobody else leads
                 role.go_on()
                 raise
-            except Exception as error:  # whatever it is, nobody else leads
-                role.go_on()
-                raise DemotionRefused(f"{type(error).__name__}: {error}") from error
             answer = DemoteAnswer(broker_id=demoted.id, end=role.lead_no_more(demoted))
             if successor is not None:
                 answer = await self._hand_over(successor, kind, answer)
@@ -185,8 +209,6 @@ class RoleCommands:
         except OrbitError as error:
             logger.error("this broker leads on: %s", error)
             done(error)
-        finally:
-            self._under_way = None
 
     async def _hand_over(self, successor: Successor, kind: BrokerKind, answer: DemoteAnswer) -> DemoteAnswer:
         """Another one leads, and is to be followed. DemotionRefused where it does not, and this broker leads again; SuccessorUnknown."""
@@ -214,7 +236,7 @@ class RoleCommands:
         if not self._role.is_slave or self._under_way is not None or self._begins_anew:
             done(ReseedRefused("this broker is no slave, or becomes another just now"))
             return
-        self._under_way = asyncio.get_running_loop().create_task(self._reseed(wanted, done), name="reseed")
+        self._begin("reseed", self._reseed(wanted, done), done)
 
     async def _reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
         begins_again = self._role.changes.begins_again
@@ -229,5 +251,3 @@ class RoleCommands:
         except OrbitError as error:
             logger.error("this slave does not begin anew: %s", error)
             done(error)
-        finally:
-            self._under_way = None

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from orbitmq.errors import OrbitError
-from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest
+from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest, PromoteRequest
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.replication.role_commands import RoleCommands
 
@@ -37,17 +37,59 @@ class Demotion:
         raise ZeroDivisionError("a fault in here")
 
 
-async def test_a_master_that_stands_still_leads_on_whatever_goes_wrong() -> None:
-    role, told = Role(), asyncio.get_running_loop().create_future()
+def commands_to(role: Any) -> RoleCommands:
     process = SimpleNamespace(
         settings=SimpleNamespace(broker=SimpleNamespace(broker_id=0), data=None), clock=None, files=None
     )
     kept = SimpleNamespace(state=None)
     parts: tuple[Any, ...] = (role, process, None, kept, None, None, None)
-    commands = RoleCommands(*cast("tuple[Any, Any, Any, Any, Any, Any, Any]", parts))
+    return RoleCommands(*cast("tuple[Any, Any, Any, Any, Any, Any, Any]", parts))
+
+
+async def test_a_master_that_stands_still_leads_on_whatever_goes_wrong() -> None:
+    role, told = Role(), asyncio.get_running_loop().create_future()
+    commands = commands_to(role)
     commands._demotion = cast(Any, Demotion())
     commands.demote(DemoteRequest(), told.set_result)
     answer: DemoteAnswer | OrbitError = await told
     assert isinstance(answer, OrbitError)
     assert "a fault in here" in str(answer)
     assert role.takes_messages
+
+
+class Slave(Role):
+    is_slave = True
+
+    def __init__(self) -> None:
+        self.following: object | None = object()
+
+    async def follow_no_more(self) -> None:
+        self.following = None
+
+    def follow(self) -> None:
+        self.following = object()
+
+
+class Promotion:
+    async def check(self, wanted: Any, following: Any) -> None: ...
+
+
+class FullOfFaults:
+    async def keep_promoted(self, kind: BrokerKind) -> None:
+        raise ZeroDivisionError("a fault in here")
+
+
+async def test_a_slave_whose_promotion_fails_follows_on_and_everybody_who_asked_is_answered() -> None:
+    role, loop = Slave(), asyncio.get_running_loop()
+    told = [loop.create_future() for _ in range(2)]
+    commands = commands_to(role)
+    commands._promotion, commands._kept_role = cast(Any, Promotion()), cast(Any, FullOfFaults())
+    for one in told:
+        commands.promote(PromoteRequest(), one.set_result)
+    for answer in await asyncio.gather(*told):
+        assert isinstance(answer, OrbitError)
+        assert "promote: ZeroDivisionError: a fault in here" in str(answer)
+    assert role.following is not None
+    again = loop.create_future()
+    commands.promote(PromoteRequest(), again.set_result)
+    assert isinstance(await again, OrbitError), "the next one is heard as well"
