@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX, PAYLOAD_FIELDS_MAX
-from orbitmq.spark.typed.decoded import Decoded, columns_of, library, reason_of
+from orbitmq.spark.typed.decoded import Decoded, OneDecoded, library, reason_of, row_by_row
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 
@@ -225,17 +225,13 @@ class AvroDecoder:
         self._reader = reader
 
     def decode(self, bodies: Any) -> Decoded:
-        values: list[Any] = []
-        reasons: list[str | None] = []
-        for body in bodies.to_pylist():
-            value, reason = None, None
-            try:
-                value = self._value(body)
-            except Exception as problem:  # fastavro raises what comes: IndexError, KeyError, OverflowError, its own
-                reason = "it is nested too deeply" if isinstance(problem, RecursionError) else reason_of(problem)
-            values.append(value)
-            reasons.append(reason)
-        return columns_of(values, reasons, self._kind, self._kind)
+        return row_by_row(bodies, self._read, self._kind, self._kind)
+
+    def _read(self, body: bytes) -> OneDecoded:
+        try:
+            return self._value(body), None
+        except Exception as problem:  # fastavro raises what comes: IndexError, KeyError, OverflowError, its own
+            return None, "it is nested too deeply" if isinstance(problem, RecursionError) else reason_of(problem)
 
     def _value(self, body: bytes) -> Any:
         schema_id, at = None, 0

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -56,6 +56,16 @@ def reason_of(problem: BaseException) -> str:
     """In one line, and not longer than a person reads."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     return text if len(text) <= PAYLOAD_REASON_CHARS_MAX else text[: PAYLOAD_REASON_CHARS_MAX - 1] + "…"
+
+
+OneDecoded = tuple[Any, str | None]
+"""A payload and None, or None and why the body cannot be decoded."""
+
+
+def row_by_row(bodies: Any, read: Callable[[bytes], OneDecoded], kind: Any, loose: Any) -> Decoded:
+    """Payloads of bodies that are read one at a time. loose: as in `columns_of`."""
+    rows = [read(body) for body in bodies.to_pylist()]
+    return columns_of([value for value, _ in rows], [reason for _, reason in rows], kind, loose)
 
 
 def columns_of(values: list[Any], reasons: list[str | None], kind: Any, loose: Any) -> Decoded:

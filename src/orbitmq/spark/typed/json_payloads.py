@@ -36,12 +36,13 @@ from orbitmq.columns.slices import values_of
 from orbitmq.limits.spark import PAYLOAD_JOINED_FIELDS_PER_KB, PAYLOAD_JOINED_ROWS_MIN
 from orbitmq.spark.typed.decoded import (
     Decoded,
-    columns_of,
+    OneDecoded,
     concatenated,
     fitted,
     leaves_in,
     loose_type,
     reason_of,
+    row_by_row,
     types_in,
 )
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
@@ -137,24 +138,21 @@ class JsonDecoder:
         return pa.StructArray.from_arrays(columns, fields=list(self._loose))
 
     def _row_by_row(self, bodies: Any) -> Decoded:
-        values: list[Any] = []
-        reasons: list[str | None] = []
-        for body in bodies.to_pylist():
-            value, reason = None, None
-            try:
-                body.decode()  # msgspec does not look at texts that it passes over
-                value = self._one.decode(body)
-                if self._check is not None and value is not None:
-                    self._check(value)
-            except RecursionError:
-                value, reason = self._deep(body)
-            except (msgspec.MsgspecError, ValueError) as problem:
-                value, reason = None, reason_of(problem) if body.strip() else "the body is blank"
-            values.append(value)
-            reasons.append(reason)
-        return columns_of(values, reasons, self._kind, self._loose)
+        return row_by_row(bodies, self._read, self._kind, self._loose)
 
-    def _deep(self, body: bytes) -> tuple[Any, str | None]:
+    def _read(self, body: bytes) -> OneDecoded:
+        try:
+            body.decode()  # msgspec does not look at texts that it passes over
+            value = self._one.decode(body)
+            if self._check is not None and value is not None:
+                self._check(value)
+        except RecursionError:
+            return self._deep(body)
+        except (msgspec.MsgspecError, ValueError) as problem:
+            return None, reason_of(problem) if body.strip() else "the body is blank"
+        return value, None
+
+    def _deep(self, body: bytes) -> OneDecoded:
         column = pa.array([body], pa.binary())
         try:
             if self._joins and joinable(column).all():

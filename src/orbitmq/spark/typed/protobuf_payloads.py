@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX
-from orbitmq.spark.typed.decoded import Decoded, columns_of, reason_of
+from orbitmq.spark.typed.decoded import Decoded, OneDecoded, reason_of, row_by_row
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import message_path, schema_id_of
 
@@ -116,20 +116,16 @@ class ProtobufDecoder:
         self._kind = kind
         self._message = message
         self._path = _path_of(message.DESCRIPTOR) if framed else None
-        self._read = _message_reader(message.DESCRIPTOR, kind)
+        self._values = _message_reader(message.DESCRIPTOR, kind)
 
     def decode(self, bodies: Any) -> Decoded:
-        values: list[Any] = []
-        reasons: list[str | None] = []
-        for body in bodies.to_pylist():
-            value, reason = None, None
-            try:
-                value = self._read(self._message.FromString(body if self._path is None else self._unframed(body)))
-            except (DecodeError, ValueError) as problem:
-                reason = reason_of(problem)
-            values.append(value)
-            reasons.append(reason)
-        return columns_of(values, reasons, self._kind, self._kind)
+        return row_by_row(bodies, self._read, self._kind, self._kind)
+
+    def _read(self, body: bytes) -> OneDecoded:
+        try:
+            return self._values(self._message.FromString(body if self._path is None else self._unframed(body))), None
+        except (DecodeError, ValueError) as problem:
+            return None, reason_of(problem)
 
     def _unframed(self, body: bytes) -> bytes:
         schema_id_of(body)
