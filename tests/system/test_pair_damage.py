@@ -16,14 +16,20 @@ from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 COUNT = 40
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, mappedFileSizeCommitLog=1 << 20)
+def pair_with_messages(directory: Path) -> Pair:
+    """Several files of the log, and all of it at both."""
+    made = Pair(directory, mappedFileSizeCommitLog=1 << 20)
     made.master.create_topic("orders")
     with made.master.client() as client:
         sent_until_copied(client, b"first")
         for number in range(COUNT):
             assert send(client, body(number)) == ResponseCode.SUCCESS
+    return made
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = pair_with_messages(tmp_path)
     yield made
     made.end()
 

@@ -13,20 +13,13 @@ from pathlib import Path
 
 import pytest
 from server_process import ServedProcess, clean_environment, until
-from test_pair import Pair, bodies, send, sent_until_copied
-from test_pair_damage import COUNT, body, damage, facts, log_files
-
-from orbitmq.protocol.remoting.commands import ResponseCode
+from test_pair import Pair, bodies
+from test_pair_damage import COUNT, body, damage, facts, log_files, pair_with_messages
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, mappedFileSizeCommitLog=1 << 20)
-    made.master.create_topic("orders")
-    with made.master.client() as client:
-        sent_until_copied(client, b"first")
-        for number in range(COUNT):
-            assert send(client, body(number)) == ResponseCode.SUCCESS
+    made = pair_with_messages(tmp_path)
     for server in (made.master, made.slave):
         until((server.data / "orbitmq.id").exists, what="the id of the log in its file")
     yield made

@@ -23,6 +23,7 @@ from orbitmq.cli.serving import ConfigOption, SetOption
 from orbitmq.cli.shared_options import Output, OutputCommand, chosen_output
 
 if TYPE_CHECKING:
+    from orbitmq.server.settings import ServerSettings
     from orbitmq.store.check import CheckReport
 
 app = typer.Typer(
@@ -148,16 +149,9 @@ def hand_over(
 
     from orbitmq.clock import SystemClock
     from orbitmq.server.handing_over import hand_over, look
-    from orbitmq.server.settings import Overrides, Role, load_settings
     from orbitmq.store.files import OsFiles
 
-    own = load_settings(
-        roles=[Role.BROKER],
-        config=config,
-        environment={},
-        flags=settings or [],
-        overrides=Overrides(data=directory, host=None, nameserver_port=None, broker_port=None),
-    )
+    own = _settings_of(directory, config, settings)
     _expect_store(directory, own.store.store_path_commit_log)
     if dry_run:
         found = look(directory, OsFiles(), SystemClock().now_ms(), commit_log=own.store.store_path_commit_log)
@@ -196,19 +190,12 @@ def mend(
 
     from orbitmq.server.outbound import split_address
     from orbitmq.server.replication.mending_by_hand import mend_by_hand
-    from orbitmq.server.settings import Overrides, Role, load_settings
 
     try:
         split_address(source)
     except ValueError as error:
         raise typer.BadParameter(f"--from: {error}") from None
-    own = load_settings(
-        roles=[Role.BROKER],
-        config=config,
-        environment={},
-        flags=settings or [],
-        overrides=Overrides(data=directory, host=None, nameserver_port=None, broker_port=None),
-    )
+    own = _settings_of(directory, config, settings)
     log_directory = commit_log or own.store.store_path_commit_log
     _expect_store(directory, log_directory)
     found = asyncio.run(mend_by_hand(own, log_directory, source, dry_run=dry_run))
@@ -311,6 +298,19 @@ def _show_report(report: CheckReport) -> None:
         note(f"finding: {report.findings_left_out} more")
     count = len(report.findings) + report.findings_left_out
     note(f"{report.root}: {count} findings" if count else f"{report.root}: sound")
+
+
+def _settings_of(directory: Path, config: ConfigOption, settings: SetOption) -> ServerSettings:
+    """What a broker would serve that directory with."""
+    from orbitmq.server.settings import Overrides, Role, load_settings
+
+    return load_settings(
+        roles=[Role.BROKER],
+        config=config,
+        environment={},
+        flags=settings or [],
+        overrides=Overrides(data=directory, host=None, nameserver_port=None, broker_port=None),
+    )
 
 
 def _expect_store(directory: Path, commit_log: Path | None) -> None:
