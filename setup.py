@@ -46,7 +46,7 @@ def leaf_extensions() -> list[Extension]:
     extension = Extension(
         "orbitmq.leaf.inner_compiled",
         [str(package / "inner_compiled.py")],
-        extra_compile_args=["-O2", "-Wno-sign-compare"],
+        extra_compile_args=["-O3", "-Wno-sign-compare"],
     )
     extensions: list[Extension] = cythonize([extension], include_path=[str(BUILD)], quiet=True)
     for extension in extensions:

@@ -22,7 +22,7 @@ from orbitmq.leaf import inner, record_checks, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
-from orbitmq.store import index_batch, raw_records, reading
+from orbitmq.store import index_batch, queue_runs, raw_records, reading
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.due_time import stored_due_time
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
@@ -32,7 +32,8 @@ from orbitmq.timing.timers.exchange import DueUnits
 from orbitmq.timing.timers.facts import TimerFacts, timer_facts
 
 REFERENCE_MODULES = (
-    javahash, properties, records, batches, index_batch, reading, raw_records, handing_over, bulk_records, soundness
+    javahash, properties, records, batches, index_batch, queue_runs, reading, raw_records, handing_over, bulk_records,
+    soundness,
 )  # fmt: skip
 REFERENCES = leaf.REFERENCES
 
@@ -275,6 +276,31 @@ def test_usual_entries(
 
 def decoded(entry: Dispatched) -> str:
     return entry.properties.decode(errors="replace")
+
+
+QUEUED = st.tuples(
+    st.sampled_from(["T", "T", "U", "ü"]),
+    st.sampled_from([0, 0, 7, 0x7FFF_FFFF]),
+    st.sampled_from([0, 0, 0x4, 0x8, 0xC, -0x8000_0000]),
+    st.sampled_from([0] * 15 + [1, -2]),  # what is added to the number that would follow
+    st.sampled_from([0] * 15 + [-300]),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(QUEUED, max_size=12), st.integers(0, (1 << 63) - 20_000), st.sampled_from([0, 5, (1 << 63) - 20]))
+def test_queue_runs(twin: Any, rows: list[tuple[str, int, int, int, int, int]], position: int, first: int) -> None:
+    entries, numbers = [], dict[tuple[str, int], int]()
+    for topic, queue_id, flags, skipped, moved, tags_code in rows:
+        number = numbers.get((topic, queue_id), first) + skipped
+        numbers[topic, queue_id] = number + 1
+        entries.append(
+            Dispatched(position + moved, 200, topic, queue_id, number, tags_code, 3, None, None, flags, 0, b"")
+        )
+        position += 200
+    for alone in ("ü", "none"):
+        assert twin.queue_runs(entries, alone) == REFERENCES["queue_runs"](entries, alone)
 
 
 def stored(text: str, due: str, body: bytes, hosts: bytes) -> bytes:

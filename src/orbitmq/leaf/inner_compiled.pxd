@@ -225,21 +225,34 @@ cpdef log_slices(view, long long base, list spans, crc32)
 cdef long long TOPIC_MAX, DOT
 
 @cython.locals(
-    view="const unsigned char[::1]", entries=list, base=cython.longlong, known=bytes, topic=str, at=cython.Py_ssize_t,
+    view="const unsigned char[::1]", entries=list, base=cython.longlong, topic_at=cython.Py_ssize_t,
+    known_size=cython.longlong, topic=str, at=cython.Py_ssize_t,
     size=cython.longlong, stop=cython.Py_ssize_t, flags=cython.int, stamp_at=cython.Py_ssize_t, place=cython.Py_ssize_t,
     prepared_at=cython.Py_ssize_t, topic_size=cython.longlong, topic_end=cython.Py_ssize_t, queue_id=cython.longlong,
-    name=bytes, found=tuple,
+    found=tuple,
 )
 cpdef list usual_entries(bytes data, Py_ssize_t begin, Py_ssize_t end, long long position, crc32, make)
 
 @cython.locals(
     tags_code=cython.longlong, place=cython.Py_ssize_t, middle=cython.Py_ssize_t, behind=cython.Py_ssize_t,
-    name_size=cython.Py_ssize_t, name=bytes, text=str,
+    name_size=cython.Py_ssize_t, name=cython.longlong, known=cython.bint, text=str,
 )
 cdef tuple dispatched_properties(bytes data, const unsigned char[::1] view, Py_ssize_t begin, Py_ssize_t stop)
 
 @cython.locals(high=cython.longlong)
 cdef inline long long signed_eight(const unsigned char[::1] view, Py_ssize_t at) except? -1
+
+cdef long long PREPARED, TAGS, KEYS, UNIQ, UNDERSCORE_KEY
+
+@cython.locals(place=cython.Py_ssize_t)
+cdef bint are_equal(const unsigned char[::1] view, Py_ssize_t one, Py_ssize_t other, Py_ssize_t size) except -1
+
+@cython.locals(
+    groups=dict, found=list, topic=str, kind=cython.longlong, key=tuple, group=list, units=bytearray,
+    at=cython.Py_ssize_t, first=cython.longlong, begin=cython.longlong, expected=cython.longlong, end=cython.longlong,
+    number=cython.longlong, physical=cython.longlong, size=cython.longlong,
+)
+cpdef list queue_runs(entries, str alone)
 
 cdef inline bint is_text(bytes data) except -1
 cdef inline unsigned long long four(const unsigned char[::1] view, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orbitmq.leaf.inner import INT32_MAX, MAGIC_V1, MAGIC_V2, MASK, java_hash, signed32
+from orbitmq.leaf.inner import INT32_MAX, MAGIC_V1, MAGIC_V2, MASK, ROLLBACK, java_hash, put32, put64, signed32
 from orbitmq.leaf.pages import pages_in_memory
 from orbitmq.limits.store import RAW_TOPIC_BYTES_MAX
 
@@ -22,6 +22,9 @@ WHOLE_RECORD_MIN = 91
 SUM_BITS = 0x7FFF_FFFF
 SYS_FLAG_BYTE = 39
 HOST_BYTES_MORE = 12
+PREPARED = 0x4
+TAGS, KEYS, UNIQ, UNDERSCORE_KEY = 0x54414753, 0x4B455953, 0x554E4951, 0x5F4B4559
+"""Names of properties as numbers, the last one in two parts."""
 TOPIC_MAX = RAW_TOPIC_BYTES_MAX
 DOT = 46
 LEVELS_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -140,8 +143,8 @@ def usual_entries(
     view = data
     entries: list[Any] = []
     base = position - begin
-    known = b""
     topic = ""
+    topic_at = known_size = 0
     at = begin
     if begin < 0 or end > len(view):
         return entries
@@ -171,12 +174,11 @@ def usual_entries(
         queue_id = signed32(four(view, at + 12))
         if topic_size == 0 or topic_size > TOPIC_MAX or view[place] == DOT or queue_id < 0:
             break
-        name = data[place:topic_end]
-        if name != known:
-            topic = str(name, "utf-8")
+        if topic_size != known_size or not are_equal(view, topic_at, place, topic_size):
+            topic = data[place:topic_end].decode("utf-8")
             if "/" in topic or topic == LEVELS_TOPIC:
                 break
-            known = name
+            topic_at, known_size = place, topic_size
         found = dispatched_properties(data, view, topic_end + 2, stop)
         if found is None:
             break
@@ -204,20 +206,69 @@ def dispatched_properties(data: bytes, view: Any, begin: int, stop: int) -> tupl
             behind += 1
         name_size = middle - place
         if behind > middle + 1 and (name_size == 4 or name_size == 8):
-            name = data[place:middle]
-            if name == b"TAGS" or name == b"KEYS" or name == b"UNIQ_KEY":
+            name = four(view, place)
+            if name_size == 8:
+                known = name == UNIQ and four(view, place + 4) == UNDERSCORE_KEY
+            else:
+                known = name in (TAGS, KEYS)
+            if known:
                 try:
-                    text = str(data[middle + 1 : behind], "utf-8")
+                    text = data[middle + 1 : behind].decode("utf-8")
                 except UnicodeDecodeError:
                     return None
-                if name == b"TAGS":
+                if name == TAGS:
                     tags_code = java_hash(text)
-                elif name == b"KEYS":
+                elif name == KEYS:
                     keys = text
                 else:
                     unique_key = text
         place = behind + 1
     return tags_code, unique_key, keys
+
+
+def queue_runs(entries: Sequence[Any], alone: str) -> list[tuple[str, int, int, bytearray, int, int]] | None:
+    groups: dict[tuple[str, int], list[Any]] = {}
+    found: list[tuple[str, int, int, bytearray, int, int]] = []
+    for entry in entries:
+        topic = entry.topic
+        if topic == alone:
+            return None
+        kind = entry.sys_flag & ROLLBACK
+        if kind in (PREPARED, ROLLBACK):
+            continue
+        key = (topic, entry.queue_id)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = group = []
+        group.append(entry)
+    for key, group in groups.items():
+        units = bytearray(20 * len(group))
+        at = 0
+        first = begin = expected = end = 0
+        for entry in group:
+            number = entry.queue_offset
+            physical = entry.physical_offset
+            size = entry.size
+            if at == 0:
+                first = number
+                begin = physical
+            elif number != expected or physical < end:
+                return None
+            put64(units, at, physical)
+            put32(units, at + 8, size)
+            put64(units, at + 12, entry.tags_code)
+            expected = number + 1
+            end = physical + size
+            at += 20
+        found.append((key[0], key[1], first, units, begin, end))
+    return found
+
+
+def are_equal(view: Sequence[int], one: int, other: int, size: int) -> bool:
+    place = 0
+    while place < size and view[one + place] == view[other + place]:
+        place += 1
+    return place == size
 
 
 def is_text(data: bytes) -> bool:

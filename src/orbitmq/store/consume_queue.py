@@ -308,6 +308,22 @@ class ConsumeQueue:
         self.max_physical = physical_offset + size
         return True
 
+    def put_run(self, first: int, units: bytes | bytearray, begin: int, end: int) -> bool:
+        """`put` of records with consecutive numbers from `first` on, which lie between two log positions. False, with nothing done, where
+        they are not just what comes next."""
+        if first != self.max_offset or begin < self.max_physical:
+            return False
+        self.may_skip = False
+        if first == self.min_offset:
+            self._min_physical = begin
+            self.begins_empty = False
+        self._tail += units
+        self.max_offset = last = first + len(units) // UNIT_BYTES
+        if self.next_offset < last:
+            self.next_offset = last
+        self.max_physical = end
+        return True
+
     def _begin_again(self) -> None:
         """Recovery meets a later message number 0: the topic was deleted and used again before the crash."""
         self._min_physical = -1

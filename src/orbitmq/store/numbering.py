@@ -5,30 +5,36 @@ Every record carries its number. A queue goes on behind the last one that is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orbitmq.errors import RecordError
-from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.consume_queue import UNIT_BYTES
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.queues import ConsumeQueues
 
 
-def follow(queues: ConsumeQueues, entry: Dispatched) -> None:
-    """Take note of the number that another broker gave a record: the next message of its queue gets the one behind it.
+def follow(queues: ConsumeQueues, entries: Sequence[Dispatched]) -> None:
+    """Take note of the numbers that another broker gave records, in log order: the next message of a queue gets the one behind them.
 
-    RecordError when records of the queue are missing in between. A number 0 begins the queue again: its topic was deleted.
+    RecordError when records of a queue are missing in between. A number 0 begins the queue again: its topic was deleted.
     """
-    if entry.sys_flag & TRANSACTION_MASK and not entry.has_queue_unit:
-        return
-    queue = queues.known.get((entry.topic, entry.queue_id)) or queues.for_append(entry.topic, entry.queue_id)
+    runs = queues.runs(entries)
+    if runs is None:
+        for entry in entries:
+            if entry.has_queue_unit:
+                _note(queues, entry.topic, entry.queue_id, entry.queue_offset, 1, entry.physical_offset)
+    else:
+        for topic, queue_id, first, units, begin, _ in runs:
+            _note(queues, topic, queue_id, first, len(units) // UNIT_BYTES, begin)
+
+
+def _note(queues: ConsumeQueues, topic: str, queue_id: int, first: int, count: int, position: int) -> None:
+    queue = queues.known.get((topic, queue_id)) or queues.for_append(topic, queue_id)
     expected = queue.next_offset
-    if entry.queue_offset > expected and (expected or queue.max_offset):
-        raise RecordError(
-            f"the record at {entry.physical_offset} is number {entry.queue_offset} of {entry.topic}/{entry.queue_id}, "
-            f"where {expected} follows"
-        )
-    if entry.queue_offset >= expected or entry.queue_offset == 0:
-        queue.next_offset = entry.queue_offset + 1
+    if first > expected and (expected or queue.max_offset):
+        raise RecordError(f"the record at {position} is number {first} of {topic}/{queue_id}, where {expected} follows")
+    if first + count > expected or first == 0:
+        queue.next_offset = first + count
 
 
 def renumber(queues: ConsumeQueues, gone: Iterable[Dispatched], left: Iterable[Dispatched]) -> None:
@@ -37,6 +43,7 @@ def renumber(queues: ConsumeQueues, gone: Iterable[Dispatched], left: Iterable[D
     touched = {(entry.topic, entry.queue_id) for entry in gone if entry.has_queue_unit}
     for key in touched & queues.known.keys():
         queues.known[key].next_offset = queues.known[key].max_offset
-    for entry in left:
-        if (entry.topic, entry.queue_id) in touched and not queues.deleted.has(entry):
-            follow(queues, entry)
+    follow(
+        queues,
+        [entry for entry in left if (entry.topic, entry.queue_id) in touched and not queues.deleted.has(entry)],
+    )

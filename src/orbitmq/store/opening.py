@@ -231,8 +231,7 @@ class _Opening:
 
     def _finish(self, others: Sequence[Recoverable]) -> None:
         """Everything that counts has been given to what is derived of it."""
-        for entry in self.tail:
-            follow(self.queues, entry)
+        follow(self.queues, self.tail)
         for other in others:
             other.finish_restore()
 

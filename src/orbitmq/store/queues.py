@@ -17,17 +17,19 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.store import QUEUE_TAILS_BYTES_MAX
 from orbitmq.protocol.names import TABLES_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.store.consume_queue import UNIT_BYTES, Blocks, ConsumeQueue
+from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, Blocks, ConsumeQueue
 from orbitmq.store.deleted_topics import DeletedTopics
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
 from orbitmq.store.known_queues import Head, KnownQueue, KnownQueues, KnownTopic, write_known_queues
+from orbitmq.store.queue_runs import QueueRun, queue_runs
 from orbitmq.store.segments import Segment
 
 logger = logging.getLogger("orbitmq.store")
 
 
 _ENDED_MARK: Final = Property.ENDED_TOPIC.encode() + b"\x01"
+_NO_RUNS: Final[tuple[None, None]] = None, None
 
 
 class ConsumeQueues:
@@ -56,6 +58,8 @@ class ConsumeQueues:
         self.after_crash = False
         """Some may have read more than is here, before a crash or in the log of another: the `recovered_end` of each queue says how
         much it had then."""
+        self._runs: tuple[Sequence[Dispatched] | None, Sequence[QueueRun] | None] = _NO_RUNS
+        """The entries that were looked at last, until they are applied, and their runs."""
         self._names_unsynced = False
         self._sync_names = False
         self._ended: list[ConsumeQueue] = []
@@ -169,30 +173,50 @@ class ConsumeQueues:
     # --- Derived ----------------------------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        queues, with_tail = self._queues, self._with_tail
         if self.deleted and entries:
             entries = self.deleted.left_of(entries)
-        topic, queue_id, queue, before, added = "", -1, None, 0, 0
-        for entry in entries:
-            if queue is None or entry.queue_id != queue_id or entry.topic != topic:  # batches stay in one queue
-                if queue is not None:
-                    added += queue.max_offset - before
-                if entry.topic == TABLES_TOPIC:
-                    self._end_topic_of(entry)
-                topic, queue_id = entry.topic, entry.queue_id
-                queue = queues.get((topic, queue_id)) or self.for_append(topic, queue_id)
-                before = queue.max_offset
-                if topic == TABLES_TOPIC:
-                    topic = ""  # each of its records is looked at
-            if entry.sys_flag & 0xC and not entry.has_queue_unit:
-                continue
-            if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
-                with_tail.setdefault(queue, entry.physical_offset)
-                self._waiting_bytes += UNIT_BYTES
-        if queue is not None:
-            self._unit_count += added + queue.max_offset - before
-        while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and with_tail:
+        runs = self.runs(entries)
+        self._runs = _NO_RUNS
+        if runs is None:
+            for entry in entries:
+                self._apply_one(entry)
+        else:
+            for topic, queue_id, first, units, begin, end in runs:
+                queue = self._queues.get((topic, queue_id)) or self.for_append(topic, queue_id)
+                if queue.put_run(first, units, begin, end):
+                    self._unit_count += len(units) // UNIT_BYTES
+                    self._wait(queue, begin, len(units))
+                else:
+                    for number, unit in enumerate(UNIT.iter_unpack(units), first):
+                        self._put(queue, number, *unit)
+        while self._waiting_bytes >= QUEUE_TAILS_BYTES_MAX and self._with_tail:
             self._write_first()
+
+    def runs(self, entries: Sequence[Dispatched]) -> Sequence[QueueRun] | None:
+        """See `queue_runs`. Those of one list are asked for before it is written and when it is applied, and made once."""
+        known, runs = self._runs
+        if known is not entries:
+            runs = queue_runs(entries, TABLES_TOPIC)
+            self._runs = entries, runs
+        return runs
+
+    def _apply_one(self, entry: Dispatched) -> None:
+        if entry.topic == TABLES_TOPIC:
+            self._end_topic_of(entry)
+        if entry.has_queue_unit:
+            queue = self._queues.get((entry.topic, entry.queue_id)) or self.for_append(entry.topic, entry.queue_id)
+            self._put(queue, entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code)
+
+    def _put(self, queue: ConsumeQueue, number: int, position: int, size: int, tags_code: int) -> None:
+        before = queue.max_offset
+        if queue.put(number, position, size, tags_code):
+            self._unit_count += queue.max_offset - before
+            self._wait(queue, position, UNIT_BYTES)
+
+    def _wait(self, queue: ConsumeQueue, position: int, size: int) -> None:
+        """Units of records from that log position on wait to be written."""
+        self._with_tail.setdefault(queue, position)
+        self._waiting_bytes += size
 
     def _end_topic_of(self, entry: Dispatched) -> None:
         """Where the record says that a topic was deleted, and its queues are still there, they go: somebody else deleted it, or this

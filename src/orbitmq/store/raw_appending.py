@@ -109,8 +109,7 @@ class RawAppending:
     def _write(self, whole: SoundRecords) -> None:
         log, entries = self._log, whole.entries
         try:
-            for entry in entries:
-                follow(self._queues, entry)
+            follow(self._queues, entries)
             log.add_raw(whole.data, whole.end)
             log.write()
         except RecordError:

@@ -72,10 +72,10 @@ class RawRecords:
         if passed:
             data = data[passed:]
         if self._pending:
-            self._pending += data
-            if len(self._pending) < self._needed:
+            if len(self._pending) + len(data) < self._needed:
+                self._pending += data
                 return
-            data = bytes(self._pending)
+            data = b"".join((self._pending, data))
         while True:
             entries, size, problem = self._sound_records(data)
             whole, data = data[:size], data[size:]

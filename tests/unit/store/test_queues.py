@@ -70,6 +70,25 @@ def test_what_is_known_is_counted_and_ignored(tmp_path: Path) -> None:
     assert found.state() == {"units": 2}
 
 
+def test_what_is_known_in_part_is_filled_up(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    every = [entry(0), entry(0, queue_id=1, at=100), entry(1, at=200), entry(2, at=300)]
+    found.apply(every[:2])
+    found.apply(every)
+    assert found.state() == {"units": 4}
+    assert [list(found.for_append("T", queue_id).scan(0, 9)) for queue_id in (0, 1)] == [
+        [(0, 100, 0), (200, 100, 0), (300, 100, 0)],
+        [(100, 100, 0)],
+    ]
+
+
+def test_a_queue_that_begins_again_inside_a_batch_has_what_came_last(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    found.apply([entry(0, at=0), entry(1, at=100), entry(0, at=200), entry(0, queue_id=1, at=300), entry(1, at=400)])
+    assert found.state() == {"units": 3}
+    assert list(found.for_append("T", 0).scan(0, 9)) == [(200, 100, 0), (400, 100, 0)]
+
+
 def test_a_directory_that_is_no_queue_refuses_the_store(tmp_path: Path) -> None:
     (tmp_path / "consumequeue" / "T" / "one").mkdir(parents=True)
     with pytest.raises(StoreDamagedError, match="is not the number of a queue"):

@@ -93,13 +93,18 @@ class TransferReader:
                 self._position += len(piece)
                 continue
             lacking = TRANSFER_HEAD_BYTES - len(self._partial)
-            self._partial += view[at : at + lacking]
-            at += lacking
-            if len(self._partial) == TRANSFER_HEAD_BYTES:
-                self._position, self._left = _checked_head(*_head.unpack(self._partial))
+            if lacking > size - at or self._partial:
+                self._partial += view[at : at + lacking]
+                if len(self._partial) < TRANSFER_HEAD_BYTES:
+                    break
+                head = _head.unpack(self._partial)
                 self._partial.clear()
-                if not self._left:
-                    pieces.append(LogPiece(self._position, view[:0]))
+            else:
+                head = _head.unpack_from(view, at)
+            at += lacking
+            self._position, self._left = _checked_head(*head)
+            if not self._left:
+                pieces.append(LogPiece(self._position, view[:0]))
         return pieces
 
 

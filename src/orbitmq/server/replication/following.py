@@ -73,6 +73,8 @@ class Following:
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_paused = False
+        self._looked_at = -1, -1
+        """Where the log was written and synced when that was last told to the link."""
         self._reported: LinkClosed | None = None
         """The end of a connection that the log knows of: repetitions are not told."""
         store.deadlines.define(WAKEUP, self._look)
@@ -174,7 +176,7 @@ class Following:
         store = self._store
         try:
             if pieces := self.link.receive_data(data, now_ns):  # they follow one another
-                joined = b"".join([piece.data for piece in pieces])
+                joined = b"".join([piece.data for piece in pieces]) if len(pieces) > 1 else bytes(pieces[0].data)
                 store.append_raw(pieces[0].position, joined)
                 self.rate.add(len(joined))
         except RecordError as error:
@@ -185,18 +187,24 @@ class Following:
             )
         except StoreUnwritableError as error:
             self.failed(LinkEnd.APPEND_FAILED, str(error))
-        self._turn_ended()
+        self._report()
         self._turn.schedule()
 
     def _turn_ended(self) -> None:
+        log = self._store.log
+        if (log.written_end, log.synced_end) != self._looked_at:  # nearly always that of the last read was seen with it
+            self._report()
+
+    def _report(self) -> None:
+        """Tell the link how far the log is, and what follows."""
         if self._transport is not None:
             log = self._store.log
             came_end = self._store.raw_end  # the log ends behind the filler of a file as soon as its head has come
-            now_ns = self._clock.monotonic_ns()
+            written_end, synced_end = self._looked_at = log.written_end, log.synced_end
             self.link.appended(
-                min(log.written_end, came_end),
-                min(log.synced_end, came_end),
-                now_ns,
+                min(written_end, came_end),
+                min(synced_end, came_end),
+                self._clock.monotonic_ns(),
                 unfinished_bytes=max(came_end - log.end, 0),
             )
             self._go_on()
@@ -226,7 +234,10 @@ class Following:
         else:
             self._disconnect()
         due_ns = link.due_ns
-        self._store.deadlines.move(WAKEUP, due_ns)
+        if due_ns is None:
+            self._store.deadlines.disarm(WAKEUP)
+        else:
+            self._store.deadlines.arm(WAKEUP, due_ns)  # what is due later than it was is looked at again then
 
     def _disconnect(self) -> None:
         transport, self._transport = self._transport, None
