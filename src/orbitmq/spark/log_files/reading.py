@@ -11,8 +11,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import msgspec
 import numpy as np
@@ -24,10 +24,13 @@ from orbitmq.columns.schema import PropertiesAs
 from orbitmq.errors import DamagedRecordError, StoreDamagedError
 from orbitmq.limits.columns import LOG_ROWS_KEPT_BYTES, QUARANTINED_BYTES_MAX
 from orbitmq.spark.log_files.chain import Chain, RecordPiece, find_record, is_last_filler
-from orbitmq.spark.log_files.damage import DamageQuarantine, Failing, Tell
 from orbitmq.spark.log_files.places import OpenFile, place_at
 from orbitmq.spark.log_files.ranges import LogRange
 from orbitmq.spark.log_files.selection import RecordSelection
+from orbitmq.spark.quarantine import Quarantine
+
+Tell = Callable[[int, int, str, bytes], None]
+"""Of a place that is no whole record: position in the log, size, reason, first bytes."""
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,8 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True):
     broker_name: str | None
     verify_checksums: bool
     quarantine_path: str | None
+    """Directory in which each task lists what is no whole record; the file has the name of its range, so a repeated task replaces it.
+    None: damage ends the read."""
 
 
 def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> Iterator[pa.RecordBatch]:
@@ -48,16 +53,33 @@ def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> 
 
     Raises StoreDamagedError, StoreError.
     """
-    damage: AbstractContextManager[Tell] = (
-        nullcontext(tell)
-        if tell is not None
-        else Failing(part.path)
-        if rules.quarantine_path is None
-        else DamageQuarantine(rules.quarantine_path, part.path, part.first)
-    )
-    place = place_at(rules.place)._replace(path=part.path)
-    with damage as told, place.opened() as file:
-        yield from _joined(_LogRangeReader(part, rules, file, told).batches())
+    with ExitStack() as stack:
+        if tell is None:
+            tell = _fail_at(part.path)
+            if rules.quarantine_path is not None:
+                aside = place_at(rules.quarantine_path).under(f"damage-{part.first:020d}.jsonl")
+                tell = tell_into(stack.enter_context(Quarantine(aside)), file=part.path)
+        file = stack.enter_context(place_at(rules.place)._replace(path=part.path).opened())
+        yield from _joined(_LogRangeReader(part, rules, file, tell).batches())
+
+
+def tell_into(quarantine: Quarantine, **where: str | None) -> Tell:
+    """Lines that begin with `where`."""
+
+    def tell(position: int, size: int, reason: str, content: bytes) -> None:
+        quarantine.add({**where, "position": position, "size": size}, reason, content)
+
+    return tell
+
+
+def _fail_at(path: str) -> Tell:
+    def fail(position: int, size: int, reason: str, _: bytes) -> None:
+        raise StoreDamagedError(
+            f"the log is damaged at position {position} ({path}): {reason}; {size} bytes cannot be read",
+            remedy="restore the file from a replica or a copy, or read with onDamage=quarantine and a quarantinePath",
+        )
+
+    return fail
 
 
 class _LogRangeReader:

@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
 def test_what_was_kept_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut must not take a note behind a slice that the brokers have forgotten by the time somebody goes on."""
     synced: list[str] = []
-    monkeypatch.setattr("orbitmq.spark.pipelines.durable.sync", lambda place: synced.append(place.path))
+    monkeypatch.setattr("orbitmq.spark.durable.sync", lambda place: synced.append(place.path))
     folder = ReplayFolder(str(tmp_path / "replay"))
     folder.begin(PLAN)
     folder.keep(ReplayDone(slices=1))

@@ -23,8 +23,8 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from orbitmq.errors import StoreDamagedError, StoreError
+from orbitmq.spark.durable import is_local, replace_content, sync, write_failures
 from orbitmq.spark.log_files.places import FilePlace
-from orbitmq.spark.pipelines.durable import is_local, replace_content, sync, write_failures
 
 log = logging.getLogger("orbitmq.spark")
 

@@ -27,9 +27,9 @@ from orbitmq.limits.spark import (
     ARCHIVE_ROW_GROUP_BYTES,
     ARCHIVE_SORTED_BYTES,
 )
+from orbitmq.spark.durable import make_directory, sync, write_failures
 from orbitmq.spark.log_files.places import FilePlace
 from orbitmq.spark.pipelines.archiving.committing import LandedFile
-from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 _DAY_US: Final = 86_400_000_000
 _DAYS: Final = range(-719_162, 2_932_897)

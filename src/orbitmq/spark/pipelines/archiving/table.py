@@ -20,11 +20,11 @@ import msgspec
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS
+from orbitmq.spark.durable import is_local, make_directory, sync
 from orbitmq.spark.log_files.places import FilePlace
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot
 from orbitmq.spark.pipelines.archiving.delta_log import BATCH, DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place, table_url
-from orbitmq.spark.pipelines.durable import is_local, make_directory, sync
 
 if TYPE_CHECKING:
     import pyarrow as pa

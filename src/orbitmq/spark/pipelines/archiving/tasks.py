@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.spark.pipelines.archiving.landing import Landing
-    from orbitmq.spark.pipelines.quarantine import Quarantine
+    from orbitmq.spark.quarantine import Quarantine
 
 RESULT: Final = "done"
 """The only column of what comes back."""
@@ -85,7 +85,7 @@ def archive_work(root: str, form: FileForm, work: Work) -> TaskDone:
     """The rows of one piece of work, in files that nobody knows yet."""
     from orbitmq.spark.pipelines.archiving.landing import Landing
     from orbitmq.spark.pipelines.archiving.storage import table_place
-    from orbitmq.spark.pipelines.quarantine import Quarantine
+    from orbitmq.spark.quarantine import Quarantine
 
     token = uuid.uuid4().hex
     place = table_place(root)
@@ -124,17 +124,9 @@ def _add_queues(work: QueueWork, landing: Landing, quarantine: Quarantine) -> in
 
 
 def _add_log(work: LogWork, landing: Landing, quarantine: Quarantine) -> int:
-    from orbitmq.spark.log_files.reading import range_batches
+    from orbitmq.spark.log_files.reading import range_batches, tell_into
 
-    def tell(position: int, size: int, why: str, content: bytes) -> None:
-        where: dict[str, int | str | None] = {
-            "file": work.part.path,
-            "brokerName": work.name or None,
-            "position": position,
-            "size": size,
-        }
-        quarantine.add(where, why, content)
-
+    tell = tell_into(quarantine, file=work.part.path, brokerName=work.name or None)
     rows = 0
     for batch in range_batches(work.part, work.rules, tell):
         landing.add(batch)

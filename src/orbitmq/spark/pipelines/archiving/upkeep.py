@@ -20,12 +20,12 @@ from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.durable import sync, write_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.reached import Reached, reached_of
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place
 from orbitmq.spark.pipelines.archiving.table import form_of, opened, table_failures
 from orbitmq.spark.pipelines.archiving.tasks import QUARANTINE
-from orbitmq.spark.pipelines.durable import sync, write_failures
 from orbitmq.units import HOUR_MS
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.durable import make_directory, replace_content
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.durable import make_directory, replace_content
 from orbitmq.spark.pipelines.replaying.plan import ReplayPlan
 
 PLAN: Final = "plan.json"

@@ -61,7 +61,7 @@ class RefusedTask(NamedTuple):
 
 def put_aside(directory: FilePlace, slice_number: int, refused: Sequence[BrokenRow]) -> None:
     """The file of one slice: `slice-000003.jsonl`."""
-    from orbitmq.spark.pipelines.quarantine import Quarantine
+    from orbitmq.spark.quarantine import Quarantine
 
     with Quarantine(directory.under(f"slice-{slice_number:06d}.jsonl")) as file:
         for row in refused:

@@ -211,7 +211,7 @@ class _Job:
         import json
 
         from orbitmq.spark.log_files.places import place_at
-        from orbitmq.spark.pipelines.quarantine import Quarantine
+        from orbitmq.spark.quarantine import Quarantine
 
         with Quarantine(place_at(self._settings.quarantine)) as file:
             for row in broken:

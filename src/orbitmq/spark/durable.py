@@ -27,7 +27,7 @@ def make_directory(place: FilePlace) -> None:
         place.file_system.create_dir(place.path, recursive=True)
 
 
-def replace_content(place: FilePlace, content: bytes) -> None:
+def replace_content(place: FilePlace, content: bytes | pa.Buffer) -> None:
     """The file has this content on return, or the old one if this raises."""
     new = place.above.under(f".{place.path.rpartition('/')[2]}.new")
     with write_failures(place.path):

@@ -1,4 +1,4 @@
-"""Rows and records that a pipeline cannot use: one JSON object in each line of a file, and a count for the summary.
+"""Rows and records that cannot be used: one JSON object in each line of a file, and a count for the summary.
 
     {"topic": "orders", "brokerName": "broker-a", "queueId": 0, "queueOffset": 17, "reason": "...", "bytes": "<base64>"}
 
@@ -6,8 +6,8 @@ Every line says where (keys of the caller's), why, and the first QUARANTINED_BYT
 
 Rules of this file
 1. There is no file without a line: the first one makes it.
-2. A file is whole when it is closed, and on disk where that is a local one: a place may be noted behind what it tells of.
-3. It is removed when the work failed: whoever works again tells again. The error of the work is the one that is raised.
+2. A file appears whole, when it is closed, and is on disk then where that is a local one: a place may be noted behind what it tells of.
+3. There is none when the work failed: whoever works again tells again. The error of the work is the one that is raised.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Self
 
 from orbitmq.errors import StoreError
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
+from orbitmq.spark.durable import is_local, make_directory, sync, write_failures
 from orbitmq.spark.log_files.places import FilePlace
-from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 
 class Quarantine:
@@ -29,6 +29,8 @@ class Quarantine:
 
     def __init__(self, place: FilePlace) -> None:
         self.place = place
+        # What is written to an object store appears when it is whole.
+        self._written = place.above.under(f".{place.path.rpartition('/')[2]}") if is_local(place) else place
         self.count = 0
         self.size_bytes = 0
         self._stream: Any = None
@@ -39,7 +41,7 @@ class Quarantine:
         with write_failures(self.place.path):
             if self._stream is None:
                 make_directory(self.place.above)
-                self._stream = self.place.file_system.open_output_stream(self.place.path, compression=None)
+                self._stream = self._written.file_system.open_output_stream(self._written.path, compression=None)
             self._stream.write(text)
         self.count += 1
         self.size_bytes += len(text)
@@ -56,9 +58,11 @@ class Quarantine:
             with write_failures(self.place.path):
                 self._stream.close()
                 if kind is not None:
-                    self.place.file_system.delete_file(self.place.path)
-            if kind is None:
-                sync(self.place)
+                    self._written.file_system.delete_file(self._written.path)
+                elif self._written != self.place:
+                    sync(self._written)
+                    self.place.file_system.move(self._written.path, self.place.path)
+                    sync(self.place.above)
         except StoreError as problem:
             if error is None:
                 raise

@@ -11,7 +11,7 @@ import pytest
 from orbitmq.errors import StoreError
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.quarantine import Quarantine
+from orbitmq.spark.quarantine import Quarantine
 
 
 def test_lines_say_where_and_why(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_error_of_the_work_is_the_one_that_is_raised(tmp_path: Path) -> None
     path = tmp_path / "bad.jsonl"
     with pytest.raises(ValueError, match="broken off") as caught, Quarantine(place_at(str(path))) as quarantine:  # noqa: PT012
         quarantine.add({}, "bad")
-        path.unlink()
+        path.with_name(".bad.jsonl").unlink()
         raise ValueError("broken off")
     [note] = caught.value.__notes__
     assert note.startswith(f"beside that: {path} cannot be written")
@@ -54,7 +54,7 @@ def test_the_error_of_the_work_is_the_one_that_is_raised(tmp_path: Path) -> None
 def test_a_file_is_synced_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive notes offsets behind it: a power cut must not take what says which rows were left out."""
     synced: list[str] = []
-    monkeypatch.setattr("orbitmq.spark.pipelines.quarantine.sync", lambda place: synced.append(place.path))
+    monkeypatch.setattr("orbitmq.spark.quarantine.sync", lambda place: synced.append(place.path))
     with Quarantine(place_at(str(tmp_path / "bad.jsonl"))) as quarantine:
         quarantine.add({}, "bad")
-    assert synced == [str(tmp_path / "bad.jsonl")]
+    assert synced == [str(tmp_path / ".bad.jsonl"), str(tmp_path)]
