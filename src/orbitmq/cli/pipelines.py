@@ -179,11 +179,8 @@ def _given(settings: Sequence[NamedSetting], words: Mapping[str, Any]) -> dict[s
         elif value is not None:
             given[setting.name] = [str(value)]
     if any(setting.name == NAME_SERVER for setting in settings):
-        spared = any(
-            (setting.setting.replaces_cluster or setting.setting.spares_cluster) and setting.name in given
-            for setting in settings
-        )
-        if not spared or chosen("name_servers") is not None or chosen("context") is not None:
+        replaced = any(setting.setting.replaces_cluster and setting.name in given for setting in settings)
+        if not replaced or chosen("name_servers") is not None or chosen("context") is not None:
             from orbitmq.cli.cluster_access import target
 
             given.update(_cluster(target()))

@@ -95,9 +95,6 @@ REPORT_CELLS_MAX: Final = 2_000_000
 REPORT_TOPICS_DRAWN: Final = 8
 """Topics that have a colour of their own in a plot; the others are drawn as one."""
 
-REPORT_NEAR_DAYS: Final = 3
-"""Pending messages due within so many days are counted by the hour, later ones by the day."""
-
 # --- pipelines -----------------------------------------------------------------------------------------------------
 ARCHIVE_FILE_ROWS: Final = 1_000_000
 """Default of `rows-per-file` of an archive: with 1 KB messages 50 to 500 MB of Parquet, which readers like best."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +12,10 @@ from deltalake import write_deltalake
 from stored_messages import stored
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.protocol.properties import Property
+from orbitmq.spark import durable
 from orbitmq.spark.pipelines.reporting.report import report
-from orbitmq.spark.pipelines.reporting.writing import Folder
 from orbitmq.spark.pipelines.run import Run, StopRequest
 from orbitmq.sync import connect
 
@@ -39,7 +38,7 @@ class Told(NamedTuple):
 
 @pytest.fixture(scope="module")
 def told(server: ServedProcess) -> Told:
-    """Messages of all kinds on the shared server: timed, plain, overdue when sent, pending."""
+    """Messages of all kinds on the shared server: timed, plain, overdue when sent."""
     topic = "told"
     server.create_topic(topic, 4)
     name_server = f"127.0.0.1:{server.name_port}"
@@ -51,10 +50,6 @@ def told(server: ServedProcess) -> Told:
             mq.send(topic, b"plain")
         for _ in range(7):
             mq.send(topic, b"overdue", at=now_ms - 60_000)
-        for _ in range(3):
-            mq.send(topic, b"pending", after=timedelta(hours=5))
-        for _ in range(2):
-            mq.send(topic, b"far", after=timedelta(days=40))
     deadline = time.monotonic() + 120
     while len(found := stored(name_server, topic)) < COUNT + 27:
         assert time.monotonic() < deadline, len(found)
@@ -77,16 +72,11 @@ def test_it_equals_a_plain_reckoning(spark: SparkSession, told: Told, tmp_path: 
     assert details["max_ms"] == lateness[-1]
     p99 = lateness[-(-99 * COUNT // 100) - 1]
     assert p99 <= int(details["p99_ms"]) <= p99 * 1.01 + 1
-    assert int(details["pending"]) >= 5
     rows = pq.read_table(tmp_path / "out" / "lateness.parquet").to_pylist()
     [overall] = [row for row in rows if row["topic"] == "" and row["slot"] is None]
     assert overall["timed"] == COUNT == sum(row["timed"] for row in rows if row["topic"] and row["slot"])
     traffic = pq.read_table(tmp_path / "out" / "throughput.parquet").to_pylist()
     assert sum(row["size_bytes"] for row in traffic) == sum(len(message.body) for message in told.messages)
-    pending = pq.read_table(tmp_path / "out" / "pending_by_topic.parquet").to_pylist()
-    assert {"topic": told.topic, "messages": 5} in pending
-    spans = pq.read_table(tmp_path / "out" / "pending.parquet").to_pylist()
-    assert sum(row["messages"] for row in spans if row["width_ms"] == 86_400_000) >= 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert told.topic in page
     assert "<svg" in page
@@ -107,7 +97,6 @@ def test_the_store_of_a_broker_gives_the_same_counts(
 ) -> None:
     summary = report(spark, to=str(tmp_path), store=[str(server.data)], topic=[told.topic])
     assert (summary.rows_read, summary.details["timed"]) == (COUNT + 27, COUNT)
-    assert "pending" not in summary.details
 
 
 def test_a_report_that_was_stopped_writes_nothing(spark: SparkSession, told: Told, tmp_path: Path) -> None:
@@ -125,8 +114,8 @@ def test_a_stop_that_comes_behind_the_last_file_stops_nothing(
     spark: SparkSession, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = StopRequest()
-    write = Folder.write_text
-    monkeypatch.setattr(Folder, "write_text", lambda *given: (write(*given), stop.request()))
+    write = durable.replace_content
+    monkeypatch.setattr(durable, "replace_content", lambda *given: (write(*given), stop.request()))
     summary = report(
         spark, to=str(tmp_path / "out"), name_server=told.name_server, topic=[told.topic], run=Run(stop=stop)
     )  # fmt: skip
@@ -147,5 +136,7 @@ def test_a_report_of_nothing_and_one_that_cannot_be_written_say_so(spark: SparkS
     with pytest.raises(ConfigurationError, match="a report of nothing"):
         report(spark, to=str(tmp_path))
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be made"):
+    with pytest.raises(ConfigurationError, match="archive and name_server are given together"):
+        report(spark, to=str(tmp_path), archive=str(tmp_path), name_server="ns:1")
+    with pytest.raises(StoreError, match="cannot be written"):
         report(spark, to=str(tmp_path / "file" / "below"), archive=str(tmp_path))

@@ -62,8 +62,6 @@ class Setting:
     maximum: int | float | None = None
     replaces_cluster: bool = False
     """Where it is given no cluster may be asked: the command fills in no name server, and a default of a file does not count."""
-    spares_cluster: bool = False
-    """Where it is given no cluster has to be asked: the command fills in no name server that nobody named."""
 
 
 class Form(Enum):

@@ -1,4 +1,4 @@
-"""Reports: how late messages were, how many, what failed and what is pending, as tables and as a page.
+"""Reports: how late messages were, how many, and what failed, as tables and as a page.
 
-`cells` counts with Spark, `figures` reckons, `pending` asks brokers, `tables`, `plots` and `page` show, `report` puts them together.
+`cells` counts with Spark, `figures` reckons, `tables`, `plots` and `page` show, `report` puts them together.
 """

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from orbitmq.spark.pipelines.reporting import plots
 from orbitmq.spark.pipelines.reporting.figures import Figures
-from orbitmq.spark.pipelines.reporting.pending import ClusterPending
 
 ROWS_SHOWN: Final = 50
 """Lines of a table on the page; the Parquet files hold all."""
@@ -29,7 +28,8 @@ class Tile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A heading with plots and a table below it. `left_out`: lines that the table does not show."""
+    """A heading with plots and a table below it; without anything to say it says so in words. `left_out`: lines that the table does not
+    show."""
 
     title: str
     words: str
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     left_out: int = 0
 
 
-def page(title: str, source: str, made_ms: int, figures: Figures, pending: ClusterPending | None) -> str:
+def page(title: str, source: str, made_ms: int, figures: Figures) -> str:
     """The page. source: what was read, in words; made_ms: when."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -56,12 +56,12 @@ def page(title: str, source: str, made_ms: int, figures: Figures, pending: Clust
         made=_instant(made_ms),
         span=f"{_instant(figures.from_ms)} to {_instant(figures.until_ms)}" if figures.from_ms is not None else "",
         width=plots.duration(figures.width_ms),
-        tiles=tiles(figures, pending),
-        parts=[part for part in parts(figures, pending) if part is not None],
+        tiles=tiles(figures),
+        parts=[_lateness(figures), _throughput(figures), _failures(figures)],
     )
 
 
-def tiles(figures: Figures, pending: ClusterPending | None) -> list[Tile]:
+def tiles(figures: Figures) -> list[Tile]:
     """What a reader wants to know first."""
     late = figures.overall
     found = [
@@ -85,14 +85,7 @@ def tiles(figures: Figures, pending: ClusterPending | None) -> list[Tile]:
     found.append(Tile("retries", f"{sum(row.messages for row in figures.retries):,}"))
     dead = sum(row.messages for row in figures.dead_letters)
     found.append(Tile("dead letters", f"{dead:,}", alarm=bool(dead)))
-    if pending is not None:
-        found.append(Tile("pending", f"{pending.messages:,}", f"{pending.far:,} far" if pending.far else ""))
     return found
-
-
-def parts(figures: Figures, pending: ClusterPending | None) -> list[Part]:
-    """The body of the page; a part without anything to say says so in words."""
-    return [_lateness(figures), _throughput(figures), _failures(figures), *([_pending(pending)] if pending else [])]
 
 
 def _lateness(figures: Figures) -> Part:
@@ -178,20 +171,6 @@ def _failures(figures: Figures) -> Part:
         "Messages that a consumer group did not manage to process: put again for later, or given up.",
         _drawn(plots.failures(figures)),
         ("group", "retries", "dead letters", "most attempts"),
-        *_shown(lines),
-    )
-
-
-def _pending(found: ClusterPending) -> Part:
-    if not found.messages:
-        return Part("Pending", f"Nothing was pending at {_instant(found.at_ms)}.")
-    lines = [(topic, f"{count:,}") for topic, count in sorted(found.by_topic.items(), key=lambda item: -item[1])]
-    next_due = f"; the next is due at {_instant(found.next_due_ms)}" if found.next_due_ms is not None else ""
-    return Part(
-        "Pending",
-        f"Messages that wait for their due times at {_instant(found.at_ms)}{next_due}.",
-        _drawn(plots.pending(found, near=True), plots.pending(found, near=False)),
-        ("topic", "pending"),
         *_shown(lines),
     )
 

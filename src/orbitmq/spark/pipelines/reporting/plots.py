@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias
 from orbitmq.limits.spark import REPORT_TOPICS_DRAWN
 from orbitmq.spark.pipelines.reporting.buckets import high_of
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures
-from orbitmq.spark.pipelines.reporting.pending import ClusterPending
-from orbitmq.units import HOUR_MS
 
 Axes: TypeAlias = Any
 """Axes of matplotlib; its own types want numbers where it takes dates as well."""
@@ -133,23 +131,6 @@ def failures(figures: Figures) -> str | None:
         "dead letters": (COLOURS[5], counts(figures.dead_letters)),
     }
     return _stacked(series, figures.width_ms, label="messages in a span", scale=1)
-
-
-def pending(found: ClusterPending, *, near: bool) -> str | None:
-    """What falls due by the hour (near) or by the day; None without any."""
-    spans = [span for span in found.spans if (span.width_ms == HOUR_MS) == near]
-    if not spans:
-        return None
-
-    def draw(axes: Axes) -> None:
-        width_days = spans[0].width_ms / 86_400_000
-        times = [_time(span.begin_ms, span.width_ms) for span in spans]
-        axes.bar(times, [span.messages for span in spans], width=width_days * 0.9, color=COLOURS[2])
-        axes.set_ylabel(f"due in {'an hour' if near else 'a day'}")
-        _count_axis(axes)
-        _time_axis(axes)
-
-    return _svg(draw)
 
 
 def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, label: str, scale: float) -> str:

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. The messages are read once. Everything else is reckoned from counts.
-2. Files are written whole, under other names, and then renamed: a page that is there is a page that can be read.
+2. A page that is there is whole.
 """
 
 from __future__ import annotations
@@ -18,53 +18,52 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from orbitmq.spark.pipelines.reporting.figures import Figures
-    from orbitmq.spark.pipelines.reporting.pending import ClusterPending
 
 PAGE_FILE: Final = "report.html"
 
 
 @pipeline(ReportSettings)
 def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -> Summary:
-    """Lateness by topic and span, throughput, retries, dead letters, and what is pending, as a page with plots and as Parquet.
+    """Lateness by topic and span, throughput, retries and dead letters, as a page with plots and as Parquet.
 
-    The messages come from an archive, from store directories, or else from the topics of the cluster at `name_server`. What is
-    pending is asked of that cluster whenever it is given. Retry and dead-letter topics are read like others, if they are named or
-    no topic is. In the summary `rows_read` are messages, `rows_written` lines of tables, and `rows_skipped` messages without a
-    time, which are counted and in no table.
+    The messages come from an archive, from store directories, or from the topics of the cluster at `name_server`. Retry and
+    dead-letter topics are read like others, if they are named or no topic is. In the summary `rows_read` are messages,
+    `rows_written` lines of tables, and `rows_skipped` messages without a time, which are counted and in no table.
 
     Raises ConfigurationError when there is nothing to read or a column is missing, and what reading raises. A report that was
     stopped is not written.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from orbitmq.spark.durable import make_directory, replace_content
+    from orbitmq.spark.log_files.places import place_at
     from orbitmq.spark.pipelines.reporting.cells import cells_of
     from orbitmq.spark.pipelines.reporting.figures import figures
     from orbitmq.spark.pipelines.reporting.page import page
-    from orbitmq.spark.pipelines.reporting.pending import pending_of
     from orbitmq.spark.pipelines.reporting.sources import messages_of
     from orbitmq.spark.pipelines.reporting.tables import tables
-    from orbitmq.spark.pipelines.reporting.writing import Folder
 
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    folder = Folder(settings.to)
+    folder = place_at(settings.to)
+    make_directory(folder)
     messages, source = messages_of(spark, settings)
     with run.progress.stage("count messages") as stage:
         found = figures(cells_of(messages, settings.per_ms), settings.per_ms)
         stage.advance(found.messages)
-    pending = None
-    if settings.name_server is not None:
-        with run.progress.stage("count pending") as stage:
-            pending = pending_of(settings.name_server, settings.connect, clock.now_ms())
-            stage.advance(pending.messages)
     lines = 0
     stopped = run.stop.requested
     if not stopped:
         with run.progress.stage("write") as stage:
-            for name, table in tables(found, pending):
-                folder.write_table(f"{name}.parquet", table)
+            for name, table in tables(found):
+                content = pa.BufferOutputStream()
+                pq.write_table(table, content, compression="zstd")
+                replace_content(folder.under(f"{name}.parquet"), content.getvalue())
                 lines += table.num_rows
                 stage.advance(table.num_rows)
-            folder.write_text(PAGE_FILE, page(settings.title, source, clock.now_ms(), found, pending))
-    page_name = {} if stopped else {"page": folder.name_of(PAGE_FILE)}
+            replace_content(folder.under(PAGE_FILE), page(settings.title, source, clock.now_ms(), found).encode())
+    page_name = {} if stopped else {"page": f"{settings.to.rstrip('/')}/{PAGE_FILE}"}
     return Summary(
         pipeline="report",
         rows_read=found.messages,
@@ -72,11 +71,11 @@ def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -
         rows_skipped=found.undated,
         seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
-        details={**page_name, **_details(found, pending)},
+        details={**page_name, **_details(found)},
     )
 
 
-def _details(found: Figures, pending: ClusterPending | None) -> dict[str, int | float | str | bool]:
+def _details(found: Figures) -> dict[str, int | float | str | bool]:
     late = found.overall
     details: dict[str, int | float | str | bool] = {
         "timed": late.timed,
@@ -88,6 +87,4 @@ def _details(found: Figures, pending: ClusterPending | None) -> dict[str, int | 
     for name, value in (("p50_ms", late.p50_ms), ("p99_ms", late.p99_ms), ("max_ms", late.max_ms)):
         if value is not None:
             details[name] = value
-    if pending is not None:
-        details["pending"] = pending.messages
     return details

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.errors import ConfigurationError
 from orbitmq.spark.archives import archive, kinds_of
 from orbitmq.spark.pipelines.reporting.settings import ReportSettings
 
@@ -43,7 +42,8 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
             functools.reduce(lambda one, other: one.unionAll(other), frames),
             f"Stored in {', '.join(settings.store)}",
         )
-    elif settings.name_server is not None:
+    else:
+        assert settings.name_server is not None
         reader = spark.read.format("orbitmq").schema(schema).options(**settings.connect_options)
         reader = reader.option("nameServer", settings.name_server)
         if not settings.topic:
@@ -51,10 +51,6 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
         begin = {} if settings.since_ms is None else {"startingOffsetsByTimestampStrategy": "latest"}
         frame = _narrowed(reader, settings.topic, settings.since_ms, settings.until_ms, **begin).load()
         words = f"The cluster of {settings.name_server}"
-    else:
-        raise ConfigurationError(
-            "a report of nothing", remedy="name an archive, a store directory, or the name servers of a cluster"
-        )
     if settings.topic:
         frame = frame.where(frame["topic"].isin(*settings.topic))
         words += f", {'topic' if len(settings.topic) == 1 else 'topics'} {', '.join(settings.topic)}"

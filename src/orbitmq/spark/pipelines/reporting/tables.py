@@ -4,7 +4,6 @@
     distribution.parquet   low_ms, count: lateness of all topics by bucket
     throughput.parquet     topic, slot, messages, size_bytes
     retries.parquet, dead_letters.parquet    group, slot, messages, attempts
-    pending.parquet        begin, width_ms, messages; pending_by_topic.parquet    topic, messages
 
 Rules of this file
 1. Times are timestamps of milliseconds in UTC; what is null in the figures is null there.
@@ -18,15 +17,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures, Lateness, TopicTraffic
-from orbitmq.spark.pipelines.reporting.pending import ClusterPending, Due
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TIMES: Final = {"slot_ms": "slot", "begin_ms": "begin"}
+_TIMES: Final = {"slot_ms": "slot"}
 
 
-def tables(figures: Figures, pending: ClusterPending | None) -> Iterator[tuple[str, pa.Table]]:
+def tables(figures: Figures) -> Iterator[tuple[str, pa.Table]]:
     """Name of the file without its ending, and what is in it."""
     lateness = (figures.overall, *figures.by_topic, *figures.by_slot, *figures.by_topic_and_slot)
     yield "lateness", _table(Lateness, lateness)
@@ -34,9 +32,6 @@ def tables(figures: Figures, pending: ClusterPending | None) -> Iterator[tuple[s
     yield "throughput", _table(TopicTraffic, figures.traffic)
     yield "retries", _table(Failures, figures.retries)
     yield "dead_letters", _table(Failures, figures.dead_letters)
-    if pending is not None:
-        yield "pending", _table(Due, pending.spans)
-        yield "pending_by_topic", _columns({"topic": str, "messages": int}, pending.by_topic.items())
 
 
 def _table(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> pa.Table:

@@ -13,7 +13,7 @@ from orbitmq.spark.pipelines.reporting import plots
 from orbitmq.spark.pipelines.reporting.cells import Cell, MessageClass
 from orbitmq.spark.pipelines.reporting.figures import Figures, figures
 from orbitmq.spark.pipelines.reporting.page import ROWS_SHOWN, page
-from orbitmq.spark.pipelines.reporting.pending import DAY_MS, HOUR_MS, ClusterPending, Due
+from orbitmq.units import HOUR_MS
 
 AT = 1_795_000_000_000 // HOUR_MS * HOUR_MS
 NASTY = "<script>alert('$x$')</script>"
@@ -29,16 +29,8 @@ def some(*more: Cell) -> Figures:
     return figures([*cells, *more], HOUR_MS)
 
 
-def waiting() -> ClusterPending:
-    spans = (
-        Due(begin_ms=AT, width_ms=HOUR_MS, messages=7),
-        Due(begin_ms=AT // DAY_MS * DAY_MS + 40 * DAY_MS, width_ms=DAY_MS, messages=5),
-    )
-    return ClusterPending(at_ms=AT, messages=12, far=5, next_due_ms=AT + 1, by_topic={"orders": 12}, spans=spans)
-
-
-def shown(found: Figures, pending: ClusterPending | None = None) -> str:
-    return page("Report", "A test", AT, found, pending)
+def shown(found: Figures) -> str:
+    return page("Report", "A test", AT, found)
 
 
 class Words(HTMLParser):
@@ -64,10 +56,10 @@ class Words(HTMLParser):
 
 
 def test_it_shows_the_figures_and_a_plot_for_each_part() -> None:
-    words = Words(shown(some(), waiting()))
-    for wanted in ("100", "3 ms", "1 s", "billing", "orders", "too early", "never", "12", "5 far", "16"):
+    words = Words(shown(some()))
+    for wanted in ("100", "3 ms", "1 s", "billing", "orders", "too early", "never", "16"):
         assert wanted in words.text, wanted
-    assert words.plots == 6
+    assert words.plots == 4
 
 
 def test_it_loads_nothing_and_runs_nothing_whatever_a_topic_is_called() -> None:
@@ -99,7 +91,7 @@ def test_a_long_table_says_what_it_leaves_out() -> None:
 
 
 def test_the_same_figures_give_the_same_page() -> None:
-    assert shown(some(), waiting()) == shown(some(), waiting())
+    assert shown(some()) == shown(some())
 
 
 @pytest.mark.parametrize(
