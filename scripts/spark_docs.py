@@ -12,10 +12,10 @@ from typing import Final
 
 from generated_pages import write_or_compare
 
+from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.spark.given_options import ReadKind
 from orbitmq.spark.options import READ_OPTIONS
 from orbitmq.spark.reading.row_view import KAFKA_COLUMNS, PAYLOAD_COLUMNS
-from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS
 from orbitmq.spark.writing_options import WRITE_OPTIONS
 

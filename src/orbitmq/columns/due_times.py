@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orbitmq.columns.properties import Entries
+from orbitmq.columns.schema import TIME
 from orbitmq.protocol.properties import Property
 
-TIME: Final = pa.timestamp("us", tz="UTC")
 _NUMBER: Final = r"^[+-]?[0-9]{1,15}$"
 """A number of milliseconds: a longer one has no place in a timestamp of microseconds."""
 

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
 from orbitmq.client.addresses import parse_addresses
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import topic_name_problem
 
@@ -101,6 +102,12 @@ class GivenOptions:
 
     def flag(self, name: str, *, default: bool) -> bool:
         return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
+
+    def properties_form(self) -> PropertiesForm | None:
+        """None where the option is not given, and a type that the user's schema names says it."""
+        if not self.get("includeProperties"):
+            return None
+        return PropertiesForm(self.choice("includeProperties", list(PropertiesForm)))
 
     def name_servers(self) -> tuple[str, ...]:
         kafka = self.get(KAFKA_SERVERS.name)

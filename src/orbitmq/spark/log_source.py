@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.spark.carrying import Carried
 
 if TYPE_CHECKING:
@@ -35,25 +36,22 @@ class LogSource(Carried, DataSource):
     def schema(self) -> str:
         """All columns; called when the user gives no schema."""
         from orbitmq.spark.log_files.log_options import log_options
-        from orbitmq.spark.options import PropertiesForm
         from orbitmq.spark.row_schema import whole_schema
 
-        return whole_schema(PropertiesForm(log_options(self.options).properties or "map"))
+        return whole_schema(log_options(self.options).properties or PropertiesForm.MAP)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from orbitmq.columns.schema import PropertiesAs
         from orbitmq.spark.log_files.log_options import log_options
         from orbitmq.spark.log_files.reading import RowRules
         from orbitmq.spark.log_files.selection import RecordSelection
-        from orbitmq.spark.options import PropertiesForm
         from orbitmq.spark.row_schema import check_columns
 
         options = log_options(self.options)
-        names, form = check_columns(schema, PropertiesForm(options.properties) if options.properties else None)
+        names, form = check_columns(schema, options.properties)
         rules = RowRules(
             place=options.path,
             names=names,
-            properties=PropertiesAs(form.value),
+            properties=form,
             selection=RecordSelection(
                 topics=options.topics,
                 pattern=options.pattern,

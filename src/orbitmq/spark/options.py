@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.subscription import subscribe
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.names import group_name_problem
@@ -121,14 +121,6 @@ LATEST: Final = -1
 """Places in JSON offsets that are no offsets."""
 
 
-class PropertiesForm(Enum):
-    """What `includeProperties` says."""
-
-    MAP = "map"
-    JSON = "json"
-    NONE = "none"
-
-
 class Subscribed(msgspec.Struct, frozen=True):
     """What is read: `topics`, or all that match `pattern`, or `queues` alone (and then `topics` are theirs)."""
 
@@ -218,7 +210,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         pull_timeout_ms=given.number("pullTimeoutMs", 3000, 1),
         retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0),
         group=_group(given, subscribed, expression if sql is None else sql),
-        properties=PropertiesForm(given.choice("includeProperties", ("map", "json", "none"))) if given.get("includeProperties") else None,
+        properties=given.properties_form(),
         pushdown=given.flag("pushdown", default=False),
         refresh_ms=given.number("offsetRefreshMs", 200, 1),
         payload=payload_options(given),

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from orbitmq.columns.message_columns import COLUMN_TYPES, PROPERTIES, PropertiesForm, column_types
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.options import PropertiesForm, ReadOptions
+from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.row_view import KAFKA_COLUMNS, PAYLOAD_COLUMNS, RowView
 from orbitmq.spark.typed.decoding import payload_rules
 from orbitmq.spark.typed.payload_options import PayloadMode
@@ -20,40 +21,12 @@ from orbitmq.spark.typed.payload_options import PayloadMode
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-PROPERTIES: Final = "properties"
 NO_OTHERS: Final[Mapping[str, str | None]] = {}
-
-COLUMN_TYPES: Final = {
-    "topic": "string",
-    "flag": "int",
-    "body": "binary",
-    PROPERTIES: "map<string,string>",
-    "brokerName": "string",
-    "queueId": "int",
-    "queueOffset": "bigint",
-    "bornTimestamp": "timestamp",
-    "storeTimestamp": "timestamp",
-    "msgId": "string",
-    "tags": "string",
-    "keys": "string",
-    "reconsumeTimes": "int",
-    "sysFlag": "int",
-    "commitLogOffset": "bigint",
-    "bornHost": "string",
-    "storeHost": "string",
-    "deliverTimestamp": "timestamp",
-}
-"""Every column with its Spark type, in order; the Arrow side is `orbitmq.columns`, and a test holds one against the other."""
 
 
 def whole_schema(form: PropertiesForm, payload: str | None = None) -> str:
     """All columns, as Spark's DDL text. payload: its type, where bodies are decoded; it then stands in the place of `body`."""
-    types = {**COLUMN_TYPES, PROPERTIES: "string"} if form is PropertiesForm.JSON else COLUMN_TYPES
-    return _ddl(
-        {name: kind for name, kind in types.items() if name != PROPERTIES or form is not PropertiesForm.NONE},
-        "body",
-        payload,
-    )
+    return _ddl(column_types(form), "body", payload)
 
 
 def kafka_schema(*, headers: bool, payload: str | None = None) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.spark.carrying import Carried
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OrbitmqSource(Carried, DataSource):
     def schema(self) -> str:
         """All columns; called when the user gives no schema."""
         from orbitmq.spark.given_options import KAFKA_SERVERS, GivenOptions
-        from orbitmq.spark.options import READ_OPTIONS, PropertiesForm
+        from orbitmq.spark.options import READ_OPTIONS
         from orbitmq.spark.row_schema import kafka_schema, whole_schema
         from orbitmq.spark.typed.decoding import payload_schema
         from orbitmq.spark.typed.payload_options import payload_options
@@ -48,9 +49,7 @@ class OrbitmqSource(Carried, DataSource):
         payload = None if options is None else payload_schema(options)
         if given.get(KAFKA_SERVERS.name):
             return kafka_schema(headers=given.flag("includeHeaders", default=False), payload=payload)
-        return whole_schema(
-            PropertiesForm(given.choice("includeProperties", [form.value for form in PropertiesForm])), payload
-        )
+        return whole_schema(given.properties_form() or PropertiesForm.MAP, payload)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
@@ -99,7 +98,7 @@ class OrbitmqSource(Carried, DataSource):
             connect=options.connect,
             group=options.group,
             names=names,
-            properties=form.value,
+            properties=form,
             expression=options.expression,
             sql=options.sql,
             pull_count=options.pull_count,

@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 from stored_messages import bodies, stored
 
 import orbitmq.spark
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError, RouteNotFoundError, SparkJobError
 from orbitmq.spark.pipelines import archive
-from orbitmq.spark.pipelines.archiving.archive import ArchivedProperties
 from orbitmq.spark.pipelines.replaying import plan
 from orbitmq.spark.pipelines.replaying.folder import ReplayFolder
 from orbitmq.spark.pipelines.replaying.replay import replay
@@ -146,7 +146,7 @@ def test_an_archive_at_a_pace_over_all_slices(
 ) -> None:
     fill(name_server, topic, 60)
     place = str(tmp_path / "archive")
-    archive(spark, to=place, name_server=name_server, topic=[topic], properties=ArchivedProperties.JSON)
+    archive(spark, to=place, name_server=name_server, topic=[topic], properties=PropertiesForm.JSON)
     monkeypatch.setattr(plan, "REPLAY_SLICE_MS", 1_000)
     began = time.monotonic()
     assert replay(spark, archive=place, to=again, name_server=name_server, rate=20).rows_written == 60

@@ -10,12 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from orbitmq.columns.schema import PropertiesAs
+from orbitmq.columns.message_columns import PropertiesForm
+from orbitmq.columns.records import examine, layout_batch
 from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.ids import encode_offset_id, host_text
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import compression_of
+
+
+def record_batch(data: bytes, starts: Any, names: Sequence[str], broker_name: str | None, form: PropertiesForm) -> Any:
+    """The records that begin there, all of them sound, as one batch of columns."""
+    found = examine(data, starts)
+    assert not found.damaged
+    return layout_batch(data, found.layout, names, broker_name=broker_name, properties=form)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,15 +49,14 @@ def deliver_ms(properties: Mapping[str, str]) -> int | None:
     return None
 
 
-def plain_row(record: Record, broker_name: str | None, properties: PropertiesAs) -> dict[str, Any]:
+def plain_row(record: Record, broker_name: str | None, properties: PropertiesForm) -> dict[str, Any]:
     """Times as microseconds, a map as a dictionary."""
     values = decode_properties(record.properties)
     compression = compression_of(record.sys_flag)
     shown: Any = {
-        PropertiesAs.MAP: values,
-        PropertiesAs.JSON: json.dumps(values, ensure_ascii=False, separators=(",", ":")),
-        PropertiesAs.RAW: record.properties,
-        PropertiesAs.NONE: None,
+        PropertiesForm.MAP: values,
+        PropertiesForm.JSON: json.dumps(values, ensure_ascii=False, separators=(",", ":")),
+        PropertiesForm.NONE: None,
     }[properties]
     return {
         "topic": record.topic,
@@ -73,7 +81,7 @@ def plain_row(record: Record, broker_name: str | None, properties: PropertiesAs)
 
 
 def plain_rows(
-    data: bytes, starts: Sequence[int], names: Sequence[str], broker_name: str | None, properties: PropertiesAs
+    data: bytes, starts: Sequence[int], names: Sequence[str], broker_name: str | None, properties: PropertiesForm
 ) -> list[dict[str, Any]]:
     rows = []
     for start in starts:

@@ -12,15 +12,15 @@ from hypothesis import Phase, given, settings
 
 from orbitmq.columns import bodies, due_times, hosts, layout, properties, records, soundness
 from orbitmq.columns.layout import RecordLayout
+from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm
 from orbitmq.columns.properties import Entries
-from orbitmq.columns.records import examine, record_batch
-from orbitmq.columns.schema import PropertiesAs, column_names
+from orbitmq.columns.records import examine
 from orbitmq.protocol.records import CheckStatus, check_record
 
-from .plain_rows import batch_rows, plain_rows
+from .plain_rows import batch_rows, plain_rows, record_batch
 from .random_records import record_data
 
-NAMES = column_names(PropertiesAs.MAP)
+NAMES = list(COLUMN_TYPES)
 REPEATABLE = settings(max_examples=120, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 
 
@@ -28,8 +28,8 @@ REPEATABLE = settings(max_examples=120, deadline=None, derandomize=True, databas
 @given(record_data())
 def rows_agree(drawn: tuple[bytes, list[int]]) -> None:
     data, starts = drawn
-    batch = record_batch(data, np.array(starts, np.int64), NAMES, broker_name="b", properties=PropertiesAs.MAP)
-    assert batch_rows(batch) == plain_rows(data, starts, NAMES, "b", PropertiesAs.MAP)
+    batch = record_batch(data, np.array(starts, np.int64), NAMES, "b", PropertiesForm.MAP)
+    assert batch_rows(batch) == plain_rows(data, starts, NAMES, "b", PropertiesForm.MAP)
 
 
 def changed_bytes_agree() -> None:

@@ -7,41 +7,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.columns.records import examine, record_batch, record_batches, walk
-from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema, column_names
-from orbitmq.errors import DamagedRecordError
+from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm, column_types
+from orbitmq.columns.records import examine, record_batches, walk
+from orbitmq.columns.schema import arrow_schema
 from orbitmq.protocol.records import CheckStatus, check_record, encode_blank, encode_stored
 
-from .plain_rows import batch_rows, plain_rows
+from .plain_rows import batch_rows, plain_rows, record_batch
 from .random_records import record_data
 
-_FORMS = st.sampled_from(list(PropertiesAs))
+_FORMS = st.sampled_from(list(PropertiesForm))
 
 
 @given(record_data(), _FORMS, st.sampled_from(["broker-a", None]))
 @settings(max_examples=300, deadline=None)
 def test_every_column_is_what_the_plain_decoder_says(
-    drawn: tuple[bytes, list[int]], properties: PropertiesAs, broker_name: str | None
+    drawn: tuple[bytes, list[int]], properties: PropertiesForm, broker_name: str | None
 ) -> None:
     data, starts = drawn
-    names = column_names(properties)
+    names = list(column_types(properties))
     found = walk(data)
     assert found.starts.tolist() == starts
     assert found.end == len(data)
     assert found.stopped is None
-    batch = record_batch(data, found.starts, names, broker_name=broker_name, properties=properties)
+    batch = record_batch(data, found.starts, names, broker_name, properties)
     assert batch.schema == arrow_schema(names, properties)
     assert batch_rows(batch) == plain_rows(data, starts, names, broker_name, properties)
 
 
-@given(record_data(), st.lists(st.sampled_from(list(COLUMNS)), unique=True))
+@given(record_data(), st.lists(st.sampled_from(list(COLUMN_TYPES)), unique=True))
 @settings(max_examples=100, deadline=None)
 def test_any_columns_in_any_order(drawn: tuple[bytes, list[int]], names: list[str]) -> None:
     data, starts = drawn
-    batch = record_batch(data, np.array(starts, np.int64), names, broker_name="b", properties=PropertiesAs.MAP)
+    batch = record_batch(data, np.array(starts, np.int64), names, "b", PropertiesForm.MAP)
     assert batch.schema.names == names
     if names:
-        assert batch_rows(batch) == plain_rows(data, starts, names, "b", PropertiesAs.MAP)
+        assert batch_rows(batch) == plain_rows(data, starts, names, "b", PropertiesForm.MAP)
 
 
 @given(record_data(base=1000, plain=True), st.data())
@@ -73,15 +73,15 @@ def test_a_length_with_its_top_bit_is_told_as_the_plain_check_tells_it(topic: by
 @settings(max_examples=100, deadline=None)
 def test_small_batches_hold_the_same_rows(drawn: tuple[bytes, list[int]], batch_bytes: int) -> None:
     data, starts = drawn
-    names = column_names(PropertiesAs.MAP)
+    names = list(COLUMN_TYPES)
     layout = examine(data, np.array(starts, np.int64)).layout
     rows = []
     for batch in record_batches(
-        data, layout, names, broker_name=None, properties=PropertiesAs.MAP, batch_bytes=batch_bytes
+        data, layout, names, broker_name=None, properties=PropertiesForm.MAP, batch_bytes=batch_bytes
     ):
         assert batch.num_rows
         rows += batch_rows(batch)
-    assert rows == plain_rows(data, starts, names, None, PropertiesAs.MAP)
+    assert rows == plain_rows(data, starts, names, None, PropertiesForm.MAP)
 
 
 @given(record_data(), st.integers(0, 60))
@@ -102,12 +102,6 @@ def test_a_walk_names_what_stopped_it() -> None:
     assert (found.starts.tolist(), found.end, found.stopped) == ([], 0, "an end-of-file filler of 20 bytes")
     found = walk(bytes(100), 20)
     assert (found.end, found.stopped) == (20, "0x00000000 is not the magic code of a record")
-
-
-def test_a_damaged_record_is_an_error_with_its_position() -> None:
-    with pytest.raises(DamagedRecordError, match="position 5 is damaged: 0x00000000 is not the magic code") as caught:
-        record_batch(bytes(500), np.array([5]), ["topic"], broker_name=None, properties=PropertiesAs.MAP)
-    assert caught.value.position == 5
 
 
 def test_records_out_of_order_are_refused() -> None:

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema, column_names
+from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm, column_types
+from orbitmq.columns.schema import arrow_schema
 from orbitmq.errors import ConfigurationError
 
 
 def test_columns_in_the_order_asked_for() -> None:
-    schema = arrow_schema(["body", "topic"], PropertiesAs.NONE)
+    schema = arrow_schema(["body", "topic"], PropertiesForm.NONE)
     assert schema == pa.schema([("body", pa.binary()), ("topic", pa.string())])
-    assert all(field.nullable for field in arrow_schema(COLUMNS, PropertiesAs.MAP))
+    assert all(field.nullable for field in arrow_schema(COLUMN_TYPES, PropertiesForm.MAP))
 
 
 def test_forms_of_properties() -> None:
-    forms = {form: arrow_schema(["properties"], form).field(0).type for form in PropertiesAs if form.value != "none"}
+    forms = {form: arrow_schema(["properties"], form).field(0).type for form in PropertiesForm if form.value != "none"}
     assert forms == {
-        PropertiesAs.MAP: pa.map_(pa.string(), pa.string()),
-        PropertiesAs.JSON: pa.string(),
-        PropertiesAs.RAW: pa.binary(),
+        PropertiesForm.MAP: pa.map_(pa.string(), pa.string()),
+        PropertiesForm.JSON: pa.string(),
     }
-    assert "properties" not in column_names(PropertiesAs.NONE)
+    assert "properties" not in column_types(PropertiesForm.NONE)
 
 
 def test_an_unknown_column_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"no column 'offset' .*topic, flag, body, properties"):
-        arrow_schema(["offset"], PropertiesAs.MAP)
+        arrow_schema(["offset"], PropertiesForm.MAP)
     with pytest.raises(ConfigurationError, match="no column 'properties'"):
-        arrow_schema(["properties"], PropertiesAs.NONE)
+        arrow_schema(["properties"], PropertiesForm.NONE)

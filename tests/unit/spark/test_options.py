@@ -7,6 +7,7 @@ import pickle
 import pytest
 from tests.unit.spark.test_connect_options import CONNECTING
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.given_options import KAFKA_SERVERS, ReadKind
@@ -15,7 +16,6 @@ from orbitmq.spark.options import (
     LATEST,
     READ_OPTIONS,
     Bound,
-    PropertiesForm,
     ReadOptions,
     Subscribed,
     read_options,

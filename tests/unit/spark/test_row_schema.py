@@ -8,8 +8,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.row_schema import check_columns, whole_schema
 
 BODY, TOPIC = StructField("body", BinaryType()), StructField("topic", StringType())

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.columns import LOG_PARTITION_BYTES
 from orbitmq.spark.given_options import GivenOptions, Option
@@ -46,8 +47,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     starting_ms: int | None
     ending_ms: int | None
     partition_bytes: int
-    properties: str | None
-    """As given; None for the default."""
+    properties: PropertiesForm | None
     include_internal: bool
     broker_name: str | None
     verify_checksums: bool
@@ -81,7 +81,7 @@ def log_options(options: Mapping[str, str]) -> LogOptions:
         starting_ms=given.number("startingTimestamp", None, 0),
         ending_ms=given.number("endingTimestamp", None, 0),
         partition_bytes=given.number("maxPartitionBytes", LOG_PARTITION_BYTES, 1),
-        properties=given.choice("includeProperties", ("map", "json", "none")) if given.get("includeProperties") else None,
+        properties=given.properties_form(),
         include_internal=given.flag("includeInternal", default=False),
         broker_name=given.get("brokerName") or None,
         verify_checksums=given.flag("verifyChecksums", default=True),

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from orbitmq.columns.layout import Numbers, RecordLayout
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.columns.records import examine, record_batches
-from orbitmq.columns.schema import PropertiesAs
 from orbitmq.errors import DamagedRecordError, StoreDamagedError
 from orbitmq.limits.columns import LOG_ROWS_KEPT_BYTES, QUARANTINED_BYTES_MAX
 from orbitmq.spark.log_files.chain import Chain, RecordPiece, find_record, is_last_filler
@@ -39,7 +39,7 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     """Path or URL of the directory, which says the file system."""
     names: tuple[str, ...]
-    properties: PropertiesAs
+    properties: PropertiesForm
     selection: RecordSelection
     broker_name: str | None
     verify_checksums: bool

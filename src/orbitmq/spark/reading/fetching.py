@@ -24,6 +24,7 @@ from orbitmq.client.bulk.pull_template import PullTemplate
 from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.pulling.pull_request import PullRequest, queue_name
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import (
     ClientError,
     ConnectionLostError,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from orbitmq.client.bulk.wave_connection import WaveConnection
-    from orbitmq.columns.schema import PropertiesAs
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -70,7 +70,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     connect: ConnectSettings
     group: str
     names: tuple[str, ...]
-    properties: str
+    properties: PropertiesForm
     expression: str
     pull_count: int
     pull_timeout_ms: int
@@ -144,8 +144,6 @@ class _QueueRangeReader:
     def __init__(
         self, fetch: Fetch, found: QueueRange, cluster: Cluster, retrying: Retrying, tell: Tell | None
     ) -> None:
-        from orbitmq.columns.schema import PropertiesAs
-
         self._fetch = fetch
         self._range = found
         self._queue = found.queue
@@ -155,7 +153,6 @@ class _QueueRangeReader:
         self._reported_until = found.begin
         self._filter = TagFilter.parse(fetch.expression)
         self._unfiltered = self._filter.accepts_all and fetch.sql is None
-        self._properties: PropertiesAs = PropertiesAs(fetch.properties)
         self._template = PullTemplate(
             PullRequest(
                 group=fetch.group,
@@ -327,7 +324,7 @@ class _QueueRangeReader:
                     layout,
                     names,
                     broker_name=self._queue.broker_name,
-                    properties=self._properties,
+                    properties=self._fetch.properties,
                     batch_bytes=2 * BULK_BUFFER_BYTES,
                 )
                 if not in_order:

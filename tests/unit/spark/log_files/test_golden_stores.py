@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orbitmq.columns.schema import PropertiesAs, column_names
+from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm
 from orbitmq.protocol.ids import encode_offset_id, pack_host
 from orbitmq.protocol.names import is_system_topic
 from orbitmq.spark.log_files.directory import look_at
@@ -21,8 +21,8 @@ Unpack = Callable[[str], Any]
 def rows(root: Any, selection: RecordSelection, partition_bytes: int) -> list[dict[str, Any]]:
     rules = RowRules(
         place=str(root),
-        names=tuple(column_names(PropertiesAs.MAP)),
-        properties=PropertiesAs.MAP,
+        names=tuple(COLUMN_TYPES),
+        properties=PropertiesForm.MAP,
         selection=selection,
         broker_name=None,
         verify_checksums=True,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.columns.schema import PropertiesAs
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.limits import columns as limits
 from orbitmq.protocol.records import encode_blank
@@ -29,7 +29,7 @@ def rules(root: Path, quarantine: Path | None = None, **changes: Any) -> RowRule
     values: dict[str, Any] = {
         "place": str(root),
         "names": NAMES,
-        "properties": PropertiesAs.MAP,
+        "properties": PropertiesForm.MAP,
         "selection": RecordSelection(),
         "broker_name": None,
         "verify_checksums": True,

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.stream_reader import StreamReader
-from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.spark.source import OrbitmqSource
 from orbitmq.testing import EmbeddedBroker, SyncEmbeddedBroker
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartition, LessThan, StringContains
 
 from orbitmq.client import Message, MessageQueue
+from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ClientError, ConfigurationError, DataLostError, RouteNotFoundError
 from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
-from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.sync import Client
 from orbitmq.testing import SyncEmbeddedBroker
 
@@ -236,9 +236,10 @@ def test_without_the_option_there_is_no_such_method(mq: Client, reading: Reading
 def test_the_columns_are_those_of_the_arrow_side() -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from orbitmq.columns.schema import PropertiesAs, arrow_schema
+    from orbitmq.columns.message_columns import PropertiesForm
+    from orbitmq.columns.schema import arrow_schema
 
-    assert to_arrow_schema(schema(), timezone="UTC").equals(arrow_schema(COLUMN_TYPES, PropertiesAs.MAP))
+    assert to_arrow_schema(schema(), timezone="UTC").equals(arrow_schema(COLUMN_TYPES, PropertiesForm.MAP))
 
 
 def test_a_pattern_may_match_too_much(mq: Client, reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:

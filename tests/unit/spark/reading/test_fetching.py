@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.client.connect_settings import ConnectSettings
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ClientError, DataLostError, RemoteError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
@@ -37,7 +38,7 @@ def read(
     """Offsets of the rows, each checked against its body."""
     fetch = Fetch(
         connect=ConnectSettings(),
-        name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties="none", expression=tags,
+        name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties=PropertiesForm.NONE, expression=tags,
         pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=fail,
     )  # fmt: skip
     rows: list[dict[str, Any]] = []
@@ -185,7 +186,7 @@ def test_damaged_records_are_told_and_the_others_follow(how: str, backwards: boo
         broker.backwards = backwards
         fetch = Fetch(
             connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties="none", expression="*",
+            name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties=PropertiesForm.NONE, expression="*",
             pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
         )  # fmt: skip
         batches = list(

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.columns.message_columns import column_types
+from orbitmq.errors import StoreError
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
-from orbitmq.spark.pipelines.archiving.settings import ArchivedProperties, ArchiveSettings
+from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
 from orbitmq.spark.pipelines.run import ALONE, Run, Stage, Summary
 from orbitmq.spark.pipelines.settings import pipeline
 
@@ -44,14 +45,14 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
     committed, and whoever reads the table (Spark, DuckDB, pandas, Trino) never sees a file of another one. Messages that cannot be read are
     listed in `_quarantine` below the directory, and counted.
     """
-    from orbitmq.columns.schema import PropertiesAs, arrow_schema
+    from orbitmq.columns.schema import arrow_schema
     from orbitmq.spark.pipelines.archiving.landing import FileForm
     from orbitmq.spark.pipelines.archiving.reached import reached_of
     from orbitmq.spark.pipelines.archiving.table import ArchiveForm, begun, column_names, numbers_of
 
     begun_ns = _CLOCK.monotonic_ns()
-    with_properties = settings.properties is not ArchivedProperties.NONE
-    names = _columns(settings.columns, column_names(settings.to), with_properties=with_properties)
+    arrow_schema(settings.columns, settings.properties)  # a column that there is not is named
+    names = _columns(settings, column_names(settings.to))
     source: ArchiveSource
     fixed = {"properties": settings.properties.value}
     if settings.store:
@@ -64,7 +65,7 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
 
         source = Topics(settings, names)
     form = FileForm(columns=names, compression=settings.compression.value, rows_per_file=settings.rows_per_file)
-    columns = arrow_schema(names, PropertiesAs(settings.properties.value))
+    columns = arrow_schema(names, settings.properties)
     whole = ArchiveForm(source=source.source, fixed=fixed)
     planned = numbers_of(settings.to, whole)
     plan = source.plan(reached_of(planned))  # a mistake is found before there is a table
@@ -212,13 +213,8 @@ class _Archiving:
         return self._table.open()
 
 
-def _columns(given: Sequence[str], there: Sequence[str], *, with_properties: bool) -> tuple[str, ...]:
+def _columns(settings: ArchiveSettings, there: Sequence[str]) -> tuple[str, ...]:
     """The columns of the files, in the order that columns have everywhere: those that are named, else those that are there, else all."""
-    from orbitmq.columns.schema import COLUMNS
-
-    known = [name for name in COLUMNS if with_properties or name != "properties"]
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(f"there is no column {name!r}", remedy=f"the columns are {', '.join(known)}")
-    wanted = given or there or known
+    known = column_types(settings.properties)
+    wanted = settings.columns or there or known
     return tuple(name for name in known if name in wanted or name == _TOPIC)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.columns.schema import PropertiesAs
 from orbitmq.errors import ConfigurationError, DataLostError, StoreDamagedError
 from orbitmq.limits.spark import ARCHIVE_RANGE_BYTES
 from orbitmq.protocol.names import topic_name_problem
@@ -54,7 +53,7 @@ class Logs:
         self._pattern = pattern
         self._since_ms = settings.since_ms
         self._names = tuple(dict.fromkeys((*columns, "storeTimestamp")))
-        self._properties = PropertiesAs(settings.properties.value)
+        self._properties = settings.properties
         self._verify_checksums = settings.verify_checksums
         self._fail_on_data_loss = settings.fail_on_data_loss
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
 from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
@@ -19,14 +20,6 @@ class ArchiveCompression(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     GZIP = "gzip"
-    NONE = "none"
-
-
-class ArchivedProperties(StrEnum):
-    """Form of the column `properties`."""
-
-    MAP = "map"
-    JSON = "json"
     NONE = "none"
 
 
@@ -62,7 +55,7 @@ class ArchiveSettings(ClusterSettings):
         Sequence[str],
         Setting("Columns of a new archive, all when none is named; later runs add those they name.", metavar="NAME"),
     ] = ()
-    properties: Annotated[ArchivedProperties, Setting("Form of the column `properties`.")] = ArchivedProperties.MAP
+    properties: Annotated[PropertiesForm, Setting("Form of the column `properties`.")] = PropertiesForm.MAP
     compression: Annotated[ArchiveCompression, Setting("Compression of the files.")] = ArchiveCompression.ZSTD
     rows_per_file: Annotated[int, Setting("Most rows of a file.", minimum=1, maximum=ARCHIVE_FILE_ROWS)] = (
         ARCHIVE_FILE_ROWS

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.clock import SystemClock
+from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS
 from orbitmq.spark.durable import is_local, make_directory, sync
@@ -204,12 +205,10 @@ def opened(text: str, version: int | None = None) -> DeltaTable:
 
 def column_names(text: str) -> tuple[str, ...]:
     """Those of messages that the archive has, for a run that is going to write; empty where there is none yet."""
-    from orbitmq.columns.schema import COLUMNS
-
     with table_failures(text):
         DeltaLog(table_place(text)).repair()
         found = {field.name for field in delta_table(table_url(text)).schema().fields} if _is_table(text) else set()
-    return tuple(name for name in COLUMNS if name in found)
+    return tuple(name for name in COLUMN_TYPES if name in found)
 
 
 def delta_table(url: str, version: int | None = None) -> DeltaTable:

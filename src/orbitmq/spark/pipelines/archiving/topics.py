@@ -52,7 +52,7 @@ class Topics:
             connect=self._options.connect,
             group=self._options.group,
             names=tuple(dict.fromkeys((*columns, "storeTimestamp"))),
-            properties=settings.properties.value,
+            properties=settings.properties,
             expression=self._options.expression,
             pull_count=self._options.pull_count,
             pull_timeout_ms=self._options.pull_timeout_ms,

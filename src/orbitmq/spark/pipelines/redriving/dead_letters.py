@@ -22,6 +22,7 @@ from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.redrive import PROGRESS_GROUP, RedriveOrder, RedriveResult
 from orbitmq.client.stored import StoredMessage
+from orbitmq.columns.message_columns import ddl
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.limits.spark import REDRIVE_IN_FLIGHT_MAX
 from orbitmq.protocol.ids import pack_host
@@ -31,9 +32,8 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LETTER_SCHEMA: Final = (
-    "topic string, flag int, body binary, properties map<string,string>, brokerName string, queueId int, queueOffset bigint, "
-    "storeHost string, commitLogOffset bigint"
+LETTER_SCHEMA: Final = ddl(
+    ("topic", "flag", "body", "properties", "brokerName", "queueId", "queueOffset", "storeHost", "commitLogOffset")
 )
 """The columns of a read that make a letter."""
 

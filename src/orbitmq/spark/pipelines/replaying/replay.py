@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from orbitmq.clock import SystemClock
+from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import MessageIllegalError, SparkJobError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
 from orbitmq.spark.pipelines.replaying.folder import ReplayDone, ReplayFolder

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.connect_settings import ConnectSettings
+from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_RETRY_TIMEOUT_MS, REPLAY_TIMEOUT_MS
 from orbitmq.spark.archives import archive, kinds_of
@@ -22,7 +23,6 @@ from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.retrying import Retrying
-from orbitmq.spark.row_schema import COLUMN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

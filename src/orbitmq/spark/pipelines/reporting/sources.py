@@ -11,26 +11,19 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.columns.message_columns import ddl
 from orbitmq.spark.archives import archive, kinds_of
+from orbitmq.spark.pipelines.reporting.cells import COLUMNS
 from orbitmq.spark.pipelines.reporting.settings import ReportSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TYPES = {
-    "topic": "string",
-    "storeTimestamp": "timestamp",
-    "bornTimestamp": "timestamp",
-    "deliverTimestamp": "timestamp",
-    "reconsumeTimes": "int",
-    "body": "binary",
-}
-
 
 def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFrame, str]:
     """The messages, with columns that `cells_of` takes, and in words where they come from. Nothing is read yet."""
-    names = [name for name in _TYPES if name != "body" or settings.sizes]
-    schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
+    names = (*COLUMNS, "body") if settings.sizes else COLUMNS
+    schema = ddl(names)
     if settings.archive is not None:
         frame, words = _archived(spark, settings.archive, names), f"The archive {settings.archive}"
     elif settings.store:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orbitmq.columns.schema import COLUMNS as MESSAGE_COLUMNS
+from orbitmq.columns.message_columns import PropertiesForm
+from orbitmq.columns.schema import arrow_schema
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, commit
@@ -17,7 +18,7 @@ from orbitmq.spark.pipelines.archiving.reached import quarantine_application, qu
 from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun, kinds_of
 
 NAMES = ("topic", "body", "properties", "brokerName", "queueId", "queueOffset", "storeTimestamp", "keys")
-COLUMNS = pa.schema([(name, MESSAGE_COLUMNS[name]) for name in NAMES])
+COLUMNS = arrow_schema(NAMES, PropertiesForm.MAP)
 QUEUE = MessageQueue("orders", "broker-a", 0)
 TOKENS = iter(range(10**9))
 

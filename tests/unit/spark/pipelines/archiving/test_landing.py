@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orbitmq.columns.schema import COLUMNS
+from orbitmq.columns.schema import TIME
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.landing import FileForm, Landing
@@ -22,7 +22,7 @@ DAY = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 def rows(first: int, count: int, *, hours: int = 1, topic: str = "orders") -> pa.RecordBatch:
     """Messages that were stored so many hours one after the other."""
     offsets = range(first, first + count)
-    stored = pa.array([DAY + datetime.timedelta(hours=hours * n) for n in offsets], COLUMNS["storeTimestamp"])
+    stored = pa.array([DAY + datetime.timedelta(hours=hours * n) for n in offsets], TIME)
     return pa.record_batch(
         {"topic": [topic] * count, "queueOffset": pa.array(offsets, pa.int64()), "storeTimestamp": stored}
     )
@@ -91,7 +91,7 @@ def test_many_days_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
     batch = rows(0, 3, topic="%RETRY%a|b")
-    stored = pa.array([None, DAY, None], COLUMNS["storeTimestamp"])
+    stored = pa.array([None, DAY, None], TIME)
     landing = landing_in(tmp_path)
     landing.add(batch.set_column(2, "storeTimestamp", stored))
     files = landing.close()
@@ -106,7 +106,7 @@ def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
 def test_a_time_of_a_year_that_no_table_has_costs_its_row_the_day_only(tmp_path: Path, second: int) -> None:
     """The clock of a broker may say the year 10000; the columns do as well, Python and Delta do not."""
     landing = landing_in(tmp_path)
-    stored = pa.array([second * 1_000_000, 0, -62_135_596_800_000_000], pa.int64()).view(COLUMNS["storeTimestamp"])
+    stored = pa.array([second * 1_000_000, 0, -62_135_596_800_000_000], pa.int64()).view(TIME)
     landing.add(
         pa.record_batch({"topic": ["a", "b", "c"], "queueOffset": pa.array([7, 8, 9]), "storeTimestamp": stored})
     )

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 from scripted_broker import QUEUE, ScriptedBroker, record
 
 from orbitmq.client.connect_settings import ConnectSettings
-from orbitmq.columns.schema import PropertiesAs, arrow_schema, column_names
+from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm
+from orbitmq.columns.schema import arrow_schema
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.pipelines.archiving.archive import archive
@@ -42,7 +43,7 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
     with ScriptedBroker(5, told={0: answer}) as broker:
         fetch = Fetch(
             connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
+            name_servers=(broker.address,), group="g", names=NAMES, properties=PropertiesForm.NONE, expression="*", pull_count=100,
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
         )  # fmt: skip
         work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 5),))
@@ -62,7 +63,7 @@ def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
     with ScriptedBroker(10, low=4) as broker:
         fetch = Fetch(
             connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
+            name_servers=(broker.address,), group="g", names=NAMES, properties=PropertiesForm.NONE, expression="*", pull_count=100,
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=False,
         )  # fmt: skip
         work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 10),))
@@ -74,7 +75,7 @@ def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
 
 def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no piece of work for it, so no batch that would note the place behind the loss. No Spark is needed then."""
-    columns = arrow_schema(column_names(PropertiesAs.MAP), PropertiesAs.MAP)
+    columns = arrow_schema(COLUMN_TYPES, PropertiesForm.MAP)
     table, snapshot = begun(str(tmp_path), ArchiveForm(source=SourceKind.TOPICS), columns)
     queue = queue_application(QUEUE)
     commit(table, snapshot, ArchiveBatch(token="before", files=(), begins={queue: None}, ends={queue: 4}, columns={}))
