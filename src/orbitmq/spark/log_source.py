@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from orbitmq.spark.log_files.log_options import LogOptions
     from orbitmq.spark.log_files.ranges import LogRange
     from orbitmq.spark.log_files.reading import RowRules
 
@@ -43,27 +42,11 @@ class LogSource(Carried, DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from orbitmq.spark.log_files.log_options import log_options
         from orbitmq.spark.log_files.reading import RowRules
-        from orbitmq.spark.log_files.selection import RecordSelection
         from orbitmq.spark.row_schema import check_columns
 
         options = log_options(self.options)
         names, form = check_columns(schema, options.properties)
-        rules = RowRules(
-            place=options.path,
-            names=names,
-            properties=form,
-            selection=RecordSelection(
-                topics=options.topics,
-                pattern=options.pattern,
-                starting_ms=options.starting_ms,
-                ending_ms=options.ending_ms,
-                include_internal=options.include_internal,
-            ),
-            broker_name=options.broker_name,
-            verify_checksums=options.verify_checksums,
-            quarantine_path=options.quarantine_path,
-        )
-        return LogSourceReader(options, rules)
+        return LogSourceReader(RowRules(options=options, names=names, properties=form))
 
 
 class LogPartition(InputPartition):
@@ -74,15 +57,14 @@ class LogPartition(InputPartition):
 
 
 class LogSourceReader(Carried, DataSourceReader):
-    def __init__(self, options: LogOptions, rules: RowRules) -> None:
-        self._options = options
+    def __init__(self, rules: RowRules) -> None:
         self._rules = rules
 
     def partitions(self) -> Sequence[InputPartition]:
         from orbitmq.spark.log_files.directory import look_at
         from orbitmq.spark.log_files.ranges import cut
 
-        options = self._options
+        options = self._rules.options
         ranges = cut(look_at(options.path), options.starting_position, options.ending_position, options.partition_bytes)
         return [LogPartition(part) for part in ranges]
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from orbitmq.spark.options import ReadOptions
     from orbitmq.spark.reading.fetching import Fetch
     from orbitmq.spark.writing_options import WriteOptions
 
@@ -54,13 +53,13 @@ class OrbitmqSource(Carried, DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
 
-        options, fetch = self._read(schema, streaming=False)
-        return (PushdownReader if options.pushdown else BatchReader)(options, fetch)
+        fetch = self._fetch(schema, streaming=False)
+        return (PushdownReader if fetch.options.pushdown else BatchReader)(fetch)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from orbitmq.spark.reading.stream_reader import StreamReader
 
-        return StreamReader(*self._read(schema, streaming=True))
+        return StreamReader(self._fetch(schema, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from orbitmq.spark.writing.batch_writer import BatchWriter
@@ -86,25 +85,11 @@ class OrbitmqSource(Carried, DataSource):
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return options, row_columns(fields, options.row_key, topic_needed=options.topic is None)
 
-    def _read(self, schema: StructType, *, streaming: bool) -> tuple[ReadOptions, Fetch]:
+    def _fetch(self, schema: StructType, *, streaming: bool) -> Fetch:
         from orbitmq.spark.options import read_options
         from orbitmq.spark.reading.fetching import Fetch
         from orbitmq.spark.row_schema import row_view
 
         options = read_options(self.options, streaming=streaming)
         names, form, view = row_view(schema, options)
-        fetch = Fetch(
-            name_servers=options.name_servers,
-            connect=options.connect,
-            group=options.group,
-            names=names,
-            properties=form,
-            expression=options.expression,
-            sql=options.sql,
-            pull_count=options.pull_count,
-            pull_timeout_ms=options.pull_timeout_ms,
-            retry_timeout_ms=options.retry_timeout_ms,
-            fail_on_data_loss=options.fail_on_data_loss,
-            view=view,
-        )
-        return options, fetch
+        return Fetch(options=options, names=names, properties=form, view=view)

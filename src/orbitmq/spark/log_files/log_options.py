@@ -15,6 +15,7 @@ from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.columns import LOG_PARTITION_BYTES
 from orbitmq.spark.given_options import GivenOptions, Option
+from orbitmq.spark.log_files.selection import RecordSelection
 
 LOG_OPTIONS: Final = (
     Option("path", "a directory", "required", "The store directory, or its `commitlog`; a local path, or a URL that pyarrow reads."),
@@ -37,22 +38,19 @@ LOG_OPTIONS: Final = (
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options say. None is no limit, and an empty `topics` with no `pattern` means all topics."""
+    """What the options say; travels to the workers. None is no limit."""
 
     path: str
-    topics: frozenset[str]
-    pattern: str | None
+    selection: RecordSelection
     starting_position: int | None
     ending_position: int | None
-    starting_ms: int | None
-    ending_ms: int | None
     partition_bytes: int
     properties: PropertiesForm | None
-    include_internal: bool
     broker_name: str | None
     verify_checksums: bool
     quarantine_path: str | None
-    """None: damage ends the read."""
+    """Directory in which each task lists what is no whole record, in a file with the name of its range: a repeated task replaces it. None:
+    damage ends the read."""
 
 
 def log_options(options: Mapping[str, str]) -> LogOptions:
@@ -74,19 +72,21 @@ def log_options(options: Mapping[str, str]) -> LogOptions:
         )
     return LogOptions(
         path=path,
-        topics=topics,
-        pattern=pattern,
+        selection=RecordSelection(
+            topics=topics,
+            pattern=pattern,
+            starting_ms=given.number("startingTimestamp", None, 0),
+            ending_ms=given.number("endingTimestamp", None, 0),
+            include_internal=given.flag("includeInternal", default=False),
+        ),
         starting_position=given.number("startingPosition", None, 0),
         ending_position=given.number("endingPosition", None, 0),
-        starting_ms=given.number("startingTimestamp", None, 0),
-        ending_ms=given.number("endingTimestamp", None, 0),
         partition_bytes=given.number("maxPartitionBytes", LOG_PARTITION_BYTES, 1),
         properties=given.properties_form(),
-        include_internal=given.flag("includeInternal", default=False),
         broker_name=given.get("brokerName") or None,
         verify_checksums=given.flag("verifyChecksums", default=True),
         quarantine_path=quarantine,
-    )  # fmt: skip
+    )
 
 
 def _topics(given: GivenOptions) -> tuple[frozenset[str], str | None]:

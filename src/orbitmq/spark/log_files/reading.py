@@ -24,9 +24,9 @@ from orbitmq.columns.records import examine, record_batches
 from orbitmq.errors import DamagedRecordError, StoreDamagedError
 from orbitmq.limits.columns import LOG_ROWS_KEPT_BYTES, QUARANTINED_BYTES_MAX
 from orbitmq.spark.log_files.chain import Chain, RecordPiece, find_record, is_last_filler
+from orbitmq.spark.log_files.log_options import LogOptions
 from orbitmq.spark.log_files.places import OpenFile, place_at
 from orbitmq.spark.log_files.ranges import LogRange
-from orbitmq.spark.log_files.selection import RecordSelection
 from orbitmq.spark.quarantine import Quarantine
 
 Tell = Callable[[int, int, str, bytes], None]
@@ -34,18 +34,11 @@ Tell = Callable[[int, int, str, bytes], None]
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How records become rows; the same for all ranges of a read."""
+    """How records become rows; the same for all ranges of a read. Columns in the order of `names`, `properties` in their form."""
 
-    place: str
-    """Path or URL of the directory, which says the file system."""
+    options: LogOptions
     names: tuple[str, ...]
     properties: PropertiesForm
-    selection: RecordSelection
-    broker_name: str | None
-    verify_checksums: bool
-    quarantine_path: str | None
-    """Directory in which each task lists what is no whole record; the file has the name of its range, so a repeated task replaces it.
-    None: damage ends the read."""
 
 
 def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> Iterator[pa.RecordBatch]:
@@ -56,10 +49,10 @@ def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> 
     with ExitStack() as stack:
         if tell is None:
             tell = _fail_at(part.path)
-            if rules.quarantine_path is not None:
-                aside = place_at(rules.quarantine_path).under(f"damage-{part.first:020d}.jsonl")
+            if rules.options.quarantine_path is not None:
+                aside = place_at(rules.options.quarantine_path).under(f"damage-{part.first:020d}.jsonl")
                 tell = tell_into(stack.enter_context(Quarantine(aside)), file=part.path)
-        file = stack.enter_context(place_at(rules.place)._replace(path=part.path).opened())
+        file = stack.enter_context(place_at(rules.options.path)._replace(path=part.path).opened())
         yield from _joined(_LogRangeReader(part, rules, file, tell).batches())
 
 
@@ -114,13 +107,13 @@ class _LogRangeReader:
     def _rows(self, piece: RecordPiece, starts: Numbers) -> Iterator[pa.RecordBatch]:
         rules = self._rules
         layout = self._examine(piece, starts)
-        wanted = rules.selection.rows(pa.py_buffer(piece.data), layout) if layout.count else None
+        wanted = rules.options.selection.rows(pa.py_buffer(piece.data), layout) if layout.count else None
         if wanted is not None:
             layout = layout.select(wanted)
         while layout.count:
             try:
                 yield from record_batches(
-                    piece.data, layout, rules.names, broker_name=rules.broker_name, properties=rules.properties
+                    piece.data, layout, rules.names, broker_name=rules.options.broker_name, properties=rules.properties
                 )
                 return
             except DamagedRecordError as error:
@@ -132,7 +125,7 @@ class _LogRangeReader:
     def _examine(self, piece: RecordPiece, starts: Numbers) -> RecordLayout:
         """The sound ones of the records of a piece; the others are told."""
         base = self._part.base + piece.at
-        examined = examine(piece.data, starts, base=base, sums=self._rules.verify_checksums)
+        examined = examine(piece.data, starts, base=base, sums=self._rules.options.verify_checksums)
         ends = np.append(piece.starts[1:], piece.end - piece.at)
         for damaged in examined.damaged:
             self._tell_record(piece, damaged.position, int(ends[damaged.row]), damaged.why)
@@ -142,7 +135,7 @@ class _LogRangeReader:
         self._tell(self._part.base + piece.at + begin, end - begin, why, piece.data[begin:end])
 
     def _find(self, at: int) -> int:
-        return find_record(self._file, self._part.base, at, self._upto, sums=self._rules.verify_checksums)
+        return find_record(self._file, self._part.base, at, self._upto, sums=self._rules.options.verify_checksums)
 
     def _passed_over(self, at: int, why: str) -> int:
         """Tells of the stretch from `at` to the next sound record; where that begins."""

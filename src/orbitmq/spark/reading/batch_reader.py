@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.carrying import Carried
-from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.narrowing import Narrowing, narrowing
@@ -59,8 +58,8 @@ def rows_of(fetch: Fetch, partition: InputPartition) -> Iterator[pa.RecordBatch]
 
 
 class BatchReader(Carried, DataSourceReader):
-    def __init__(self, options: ReadOptions, fetch: Fetch) -> None:
-        self.options = options
+    def __init__(self, fetch: Fetch) -> None:
+        self.options = fetch.options
         self.fetch = fetch
         self.narrowing = Narrowing()
 

@@ -21,7 +21,6 @@ import msgspec
 
 from orbitmq.client.answers import remote_error
 from orbitmq.client.bulk.pull_template import PullTemplate
-from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.pulling.pull_request import PullRequest, queue_name
 from orbitmq.columns.message_columns import PropertiesForm
@@ -40,6 +39,7 @@ from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.records import RECORD_BYTES_MIN
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent, Loss
 from orbitmq.spark.reading.plan import QueueRange
@@ -64,19 +64,12 @@ _PULL_CODES: Final[dict[int, PullStatus]] = {status.value: status for status in 
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read, whatever the range; travels to the workers. Columns in the order of `names`; `view` makes others of them."""
+    """How to read, whatever the range; travels to the workers. Columns in the order of `names`, `properties` in their form; `view` makes
+    others of them."""
 
-    name_servers: tuple[str, ...]
-    connect: ConnectSettings
-    group: str
+    options: ReadOptions
     names: tuple[str, ...]
     properties: PropertiesForm
-    expression: str
-    pull_count: int
-    pull_timeout_ms: int
-    retry_timeout_ms: int
-    fail_on_data_loss: bool
-    sql: str | None = None
     view: RowView | None = None
 
 
@@ -133,10 +126,10 @@ def fetch_ranges(
 def _fetched(
     fetch: Fetch, ranges: tuple[QueueRange, ...], clock: RetryClock | None, tell: Tell | None
 ) -> Iterator[pa.RecordBatch]:
-    cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms, fetch.connect)
+    cluster = cluster_of(fetch.options.name_servers, fetch.options.pull_timeout_ms, fetch.options.connect)
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started
-        retrying = Retrying(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
+        retrying = Retrying(fetch.options.retry_timeout_ms, clock, also=(RouteNotFoundError,))
         yield from _QueueRangeReader(fetch, found, cluster, retrying, tell).batches()
 
 
@@ -144,6 +137,7 @@ class _QueueRangeReader:
     def __init__(
         self, fetch: Fetch, found: QueueRange, cluster: Cluster, retrying: Retrying, tell: Tell | None
     ) -> None:
+        options = fetch.options
         self._fetch = fetch
         self._range = found
         self._queue = found.queue
@@ -151,24 +145,24 @@ class _QueueRangeReader:
         self._retrying = retrying
         self._tell = tell
         self._reported_until = found.begin
-        self._filter = TagFilter.parse(fetch.expression)
-        self._unfiltered = self._filter.accepts_all and fetch.sql is None
+        self._filter = TagFilter.parse(options.expression)
+        self._unfiltered = self._filter.accepts_all and options.sql is None
         self._template = PullTemplate(
             PullRequest(
-                group=fetch.group,
+                group=options.group,
                 queue=found.queue,
                 offset=0,
                 count=1,
                 bytes_count=BULK_BUFFER_BYTES,
-                expression=self._filter.expression if fetch.sql is None else fetch.sql,
-                expression_type=TAG if fetch.sql is None else SQL92,
+                expression=self._filter.expression if options.sql is None else options.sql,
+                expression_type=TAG if options.sql is None else SQL92,
             ),
             cluster.credentials,
         )
         self._pull = RangePull(
             found.begin,
             found.end,
-            fetch.pull_count,
+            options.pull_count,
             filtered=not self._unfiltered,
             pace=cluster.paces.get(found.queue),
             pulls_max=max(1, min(BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX // self._template.frame_bytes_max)),
@@ -284,11 +278,13 @@ class _QueueRangeReader:
         if end <= self._reported_until:
             return  # the asks of a wave find the same gap
         self._reported_until = end
-        report(loss_text(Loss(self._queue, begin, end, present), line.address), fail=self._fetch.fail_on_data_loss)
+        report(
+            loss_text(Loss(self._queue, begin, end, present), line.address), fail=self._fetch.options.fail_on_data_loss
+        )
 
     def _doing(self) -> str:
         """What an error says was being done."""
-        servers = ";".join(self._fetch.name_servers)
+        servers = ";".join(self._fetch.options.name_servers)
         return (
             f"reading topic {self._queue.topic!r}, broker {self._queue.broker_name!r}, queue {self._queue.queue_id} "
             f"at offset {self._pull.next} (name server {servers})"
@@ -366,7 +362,7 @@ class _QueueRangeReader:
             report(
                 f"data loss: {_place(self._queue, line.address)} lacks {missing} of the messages "
                 f"from offset {ask.begin} to {reached - 1}, they were removed or are damaged",
-                fail=self._fetch.fail_on_data_loss,
+                fail=self._fetch.options.fail_on_data_loss,
             )
         return found
 

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from orbitmq.errors import OrbitError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_FIRST_LOOK_MS, SPARK_IDLE_WAIT_MS
 from orbitmq.spark.carrying import Carried
-from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.batch_reader import planned, rows_of
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
@@ -58,8 +57,8 @@ log = logging.getLogger("orbitmq.spark")
 
 
 class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, fetch: Fetch, clock: RetryClock | None = None) -> None:
-        self.options = options
+    def __init__(self, fetch: Fetch, clock: RetryClock | None = None) -> None:
+        self.options = fetch.options
         self.fetch = fetch
         self._clock = clock or RetryClock()
         self._initial: Offsets | None = None

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm
 from orbitmq.protocol.ids import encode_offset_id, pack_host
 from orbitmq.protocol.names import is_system_topic
 from orbitmq.spark.log_files.directory import look_at
+from orbitmq.spark.log_files.log_options import log_options
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules, range_batches
 from orbitmq.spark.log_files.selection import RecordSelection
@@ -19,15 +22,8 @@ Unpack = Callable[[str], Any]
 
 
 def rows(root: Any, selection: RecordSelection, partition_bytes: int) -> list[dict[str, Any]]:
-    rules = RowRules(
-        place=str(root),
-        names=tuple(COLUMN_TYPES),
-        properties=PropertiesForm.MAP,
-        selection=selection,
-        broker_name=None,
-        verify_checksums=True,
-        quarantine_path=None,
-    )
+    options = msgspec.structs.replace(log_options({"path": str(root)}), selection=selection)
+    rules = RowRules(options=options, names=tuple(COLUMN_TYPES), properties=PropertiesForm.MAP)
     found: list[dict[str, Any]] = []
     for part in cut(look_at(str(root)), None, None, partition_bytes):
         for batch in range_batches(part, rules):

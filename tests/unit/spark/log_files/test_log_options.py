@@ -14,11 +14,13 @@ from orbitmq.spark.log_files.log_options import LOG_OPTIONS, log_options
 def test_defaults() -> None:
     options = log_options({"path": "/data/store"})
     assert options.path == "/data/store"
-    assert options.topics == frozenset()
-    assert (options.pattern, options.starting_position, options.ending_ms, options.properties) == (None,) * 4
+    assert options.selection.topics == frozenset()
+    assert (options.selection.pattern, options.starting_position, options.selection.ending_ms, options.properties) == (
+        None,
+    ) * 4
     assert options.partition_bytes == LOG_PARTITION_BYTES
     assert options.verify_checksums
-    assert not options.include_internal
+    assert not options.selection.include_internal
 
 
 def test_all_of_them_in_any_letter_case() -> None:
@@ -38,9 +40,11 @@ def test_all_of_them_in_any_letter_case() -> None:
         "quarantinePath": "/bad",
     }
     options = log_options(given)
-    assert options.topics == {"a", "b"}
-    assert (options.starting_position, options.ending_position, options.starting_ms, options.ending_ms) == (5, 6, 7, 8)
-    assert (options.partition_bytes, options.properties, options.include_internal) == (9, "json", True)
+    assert options.selection.topics == {"a", "b"}
+    selection = options.selection
+    assert (options.starting_position, options.ending_position) == (5, 6)
+    assert (selection.starting_ms, selection.ending_ms, selection.include_internal) == (7, 8, True)
+    assert (options.partition_bytes, options.properties) == (9, "json")
     assert (options.broker_name, options.verify_checksums, options.quarantine_path) == ("broker-a", False, "/bad")
     assert {name.lower() for name in given} <= {option.name.lower() for option in LOG_OPTIONS}
 

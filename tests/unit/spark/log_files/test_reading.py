@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from orbitmq.columns.message_columns import PropertiesForm
@@ -16,9 +17,9 @@ from orbitmq.limits import columns as limits
 from orbitmq.protocol.records import encode_blank
 from orbitmq.spark.log_files import chain, reading
 from orbitmq.spark.log_files.directory import look_at
+from orbitmq.spark.log_files.log_options import log_options
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules, range_batches
-from orbitmq.spark.log_files.selection import RecordSelection
 
 from .little_log import LittleLog
 
@@ -26,16 +27,10 @@ NAMES = ("commitLogOffset", "topic", "body")
 
 
 def rules(root: Path, quarantine: Path | None = None, **changes: Any) -> RowRules:
-    values: dict[str, Any] = {
-        "place": str(root),
-        "names": NAMES,
-        "properties": PropertiesForm.MAP,
-        "selection": RecordSelection(),
-        "broker_name": None,
-        "verify_checksums": True,
-        "quarantine_path": None if quarantine is None else str(quarantine),
-    }
-    return RowRules(**{**values, **changes})
+    names = changes.pop("names", NAMES)
+    changes.setdefault("quarantine_path", None if quarantine is None else str(quarantine))
+    options = msgspec.structs.replace(log_options({"path": str(root)}), **changes)
+    return RowRules(options=options, names=names, properties=PropertiesForm.MAP)
 
 
 def rows(
@@ -260,7 +255,7 @@ def test_a_place_may_be_a_url(tmp_path: Path) -> None:
     log.data[log.starts[5] + 100] ^= 1
     log.write()
     url = (tmp_path / "store").as_uri()
-    wanted = rules(tmp_path, place=url, quarantine_path=(tmp_path / "bad").as_uri())
+    wanted = rules(tmp_path, path=url, quarantine_path=(tmp_path / "bad").as_uri())
     [part] = cut(look_at(url), None, None, 1 << 30)
     found = [row["commitLogOffset"] for batch in range_batches(part, wanted) for row in batch.to_pylist()]
     assert found == log.starts[:5] + log.starts[6:]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ClientError, DataLostError, RemoteError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.spark.options import read_options
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.retrying import RetryClock
@@ -32,15 +32,17 @@ class Passing(RetryClock):
         self.at_ms += duration_ms
 
 
+def fetching(broker: ScriptedBroker, **given: str) -> Fetch:
+    options = {"nameserver": broker.address, "topic": QUEUE.topic, "pulltimeoutms": "5000", "retrytimeoutms": "2000"}
+    read = read_options({**options, **given}, streaming=False)
+    return Fetch(options=read, names=("queueOffset", "body"), properties=PropertiesForm.NONE)
+
+
 def read(
     broker: ScriptedBroker, begin: int = 0, end: int | None = None, *, tags: str = "*", fail: bool = True
 ) -> list[int]:
     """Offsets of the rows, each checked against its body."""
-    fetch = Fetch(
-        connect=ConnectSettings(),
-        name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties=PropertiesForm.NONE, expression=tags,
-        pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=fail,
-    )  # fmt: skip
+    fetch = fetching(broker, subexpression=tags, failondataloss=str(fail).lower())
     rows: list[dict[str, Any]] = []
     for batch in fetch_ranges(fetch, (QueueRange(QUEUE, begin, broker.high if end is None else end),), Passing()):
         rows += batch.to_pylist()
@@ -184,11 +186,7 @@ def test_damaged_records_are_told_and_the_others_follow(how: str, backwards: boo
 
     with ScriptedBroker(96, told={1: answer}) as broker:
         broker.backwards = backwards
-        fetch = Fetch(
-            connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties=PropertiesForm.NONE, expression="*",
-            pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
-        )  # fmt: skip
+        fetch = fetching(broker)
         batches = list(
             fetch_ranges(fetch, (QueueRange(QUEUE, 0, 96),), Passing(), tell=lambda *damage: told.append(damage))
         )

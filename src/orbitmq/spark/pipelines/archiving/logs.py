@@ -15,11 +15,10 @@ from typing import Final
 
 from orbitmq.errors import ConfigurationError, DataLostError, StoreDamagedError
 from orbitmq.limits.spark import ARCHIVE_RANGE_BYTES
-from orbitmq.protocol.names import topic_name_problem
 from orbitmq.spark.log_files.directory import LogDirectory, look_at
+from orbitmq.spark.log_files.log_options import log_options
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
-from orbitmq.spark.log_files.selection import RecordSelection
 from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
 from orbitmq.spark.pipelines.archiving.reached import Reached, log_application, since_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
@@ -39,23 +38,10 @@ class Logs:
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""
         self._stores = named_stores(settings.store)
-        for topic in settings.topic:
-            problem = topic_name_problem(topic)
-            if problem is not None:
-                raise ConfigurationError(f"topic: {problem}")
-        pattern = settings.topic_pattern
-        if pattern is not None:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ConfigurationError(f"topic-pattern: {pattern!r} is no regular expression: {error}") from error
-        self._topics = frozenset(settings.topic)
-        self._pattern = pattern
-        self._since_ms = settings.since_ms
+        self._settings = settings
         self._names = tuple(dict.fromkeys((*columns, "storeTimestamp")))
-        self._properties = settings.properties
-        self._verify_checksums = settings.verify_checksums
-        self._fail_on_data_loss = settings.fail_on_data_loss
+        for name, path in self._stores.items():
+            self._rules(name, path, settings.since_ms)  # a mistake is found before a file is looked at
 
     def plan(self, reached: Reached) -> ArchivePlan:
         """What is there now and not in the archive."""
@@ -64,7 +50,7 @@ class Logs:
         for name, path in self._stores.items():
             directory = look_at(path)
             begun = reached.positions.get(name)
-            since_ms = reached.since.get(name, self._since_ms if begun is None else None)
+            since_ms = reached.since.get(name, self._settings.since_ms if begun is None else None)
             if since_ms is not None:
                 since[since_application(name)] = since_ms
             rules = self._rules(name, path, since_ms)
@@ -86,7 +72,7 @@ class Logs:
             )
         if at < directory.start:
             gone = f"the log in {path} begins at position {directory.start}, and is archived up to {at}: what lies between is gone"
-            if self._fail_on_data_loss:
+            if self._settings.fail_on_data_loss:
                 raise DataLostError(
                     gone,
                     remedy="set fail-on-data-loss to false to go on with what is there, and archive more often",
@@ -96,21 +82,16 @@ class Logs:
         return at
 
     def _rules(self, name: str, path: str, since_ms: int | None) -> RowRules:
-        return RowRules(
-            place=path,
-            names=self._names,
-            properties=self._properties,
-            selection=RecordSelection(
-                topics=self._topics,
-                pattern=self._pattern,
-                starting_ms=since_ms,
-                ending_ms=None,
-                include_internal=False,
-            ),
-            broker_name=name or None,
-            verify_checksums=self._verify_checksums,
-            quarantine_path=None,
-        )
+        settings = self._settings
+        given = {
+            "path": path,
+            "subscribe": ",".join(settings.topic),
+            "subscribepattern": settings.topic_pattern or "",
+            "startingtimestamp": "" if since_ms is None else str(since_ms),
+            "brokername": name,
+            "verifychecksums": str(settings.verify_checksums).lower(),
+        }
+        return RowRules(options=log_options(given), names=self._names, properties=settings.properties)
 
 
 def named_stores(texts: Sequence[str]) -> Mapping[str, str]:

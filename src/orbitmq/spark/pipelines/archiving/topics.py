@@ -48,16 +48,9 @@ class Topics:
         self._options: ReadOptions = read_options(given, streaming=False)
         self._rows = settings.rows_per_file
         self._fetch = Fetch(
-            name_servers=self._options.name_servers,
-            connect=self._options.connect,
-            group=self._options.group,
+            options=self._options,
             names=tuple(dict.fromkeys((*columns, "storeTimestamp"))),
             properties=settings.properties,
-            expression=self._options.expression,
-            pull_count=self._options.pull_count,
-            pull_timeout_ms=self._options.pull_timeout_ms,
-            retry_timeout_ms=settings.retry_timeout_ms,
-            fail_on_data_loss=settings.fail_on_data_loss,
         )
 
     def plan(self, reached: Reached) -> ArchivePlan:

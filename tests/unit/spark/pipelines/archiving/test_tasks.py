@@ -14,11 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 
 from scripted_broker import QUEUE, ScriptedBroker, record
 
-from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.columns.message_columns import COLUMN_TYPES, PropertiesForm
 from orbitmq.columns.schema import arrow_schema
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.archiving.archive import archive
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
 from orbitmq.spark.pipelines.archiving.landing import FileForm
@@ -32,6 +32,11 @@ from orbitmq.spark.reading.plan import QueueRange
 NAMES = ("topic", "body", "queueOffset", "storeTimestamp")
 
 
+def fetching(broker: ScriptedBroker, *, fail: bool) -> Fetch:
+    given = {"nameserver": broker.address, "topic": QUEUE.topic, "retrytimeoutms": "2000", "failondataloss": str(fail)}
+    return Fetch(options=read_options(given, streaming=False), names=NAMES, properties=PropertiesForm.NONE)
+
+
 def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path) -> None:
     broken = bytearray(record(3))
     broken[4] ^= 0xFF
@@ -41,12 +46,7 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
         return broker.answer(command, 0, 5, b"".join(records))
 
     with ScriptedBroker(5, told={0: answer}) as broker:
-        fetch = Fetch(
-            connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=NAMES, properties=PropertiesForm.NONE, expression="*", pull_count=100,
-            pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
-        )  # fmt: skip
-        work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 5),))
+        work = QueueWork(fetch=fetching(broker, fail=True), ranges=(QueueRange(QUEUE, 0, 5),))
         form = FileForm(columns=("topic", "body", "queueOffset"), compression="zstd", rows_per_file=100)
         done = archive_work(str(tmp_path), form, work)
     assert (done.rows, done.quarantined, done.missing) == (4, 1, 0)
@@ -61,12 +61,7 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
 
 def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
     with ScriptedBroker(10, low=4) as broker:
-        fetch = Fetch(
-            connect=ConnectSettings(),
-            name_servers=(broker.address,), group="g", names=NAMES, properties=PropertiesForm.NONE, expression="*", pull_count=100,
-            pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=False,
-        )  # fmt: skip
-        work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 10),))
+        work = QueueWork(fetch=fetching(broker, fail=False), ranges=(QueueRange(QUEUE, 0, 10),))
         form = FileForm(columns=("topic", "queueOffset"), compression="zstd", rows_per_file=100)
         done = archive_work(str(tmp_path), form, work)
     assert (done.rows, done.missing) == (6, 4)
@@ -92,6 +87,6 @@ def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monk
 
 def test_a_pattern_that_is_none_is_refused_before_anything_begins(tmp_path: Path) -> None:
     spark: Any = None
-    with pytest.raises(ConfigurationError, match=r"topic-pattern: '\(' is no regular expression"):
+    with pytest.raises(ConfigurationError, match=r"option subscribePattern: '\(' is no regular expression"):
         archive(spark, to=str(tmp_path / "archive"), store=[str(tmp_path)], topic_pattern="(")
     assert not (tmp_path / "archive").exists()
