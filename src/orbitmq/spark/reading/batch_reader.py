@@ -19,8 +19,8 @@ from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.narrowing import Narrowing, narrowing
 from orbitmq.spark.reading.plan import QueueRange, partitions
-from orbitmq.spark.reading.ranges import ranges_of
 from orbitmq.spark.reading.retrying import Retrying
+from orbitmq.spark.reading.starting import ranges_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

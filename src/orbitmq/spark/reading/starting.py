@@ -13,10 +13,11 @@ from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TOPICS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.options import EARLIEST, LATEST, Bound, Subscribed
-from orbitmq.spark.reading.cluster import Cluster
+from orbitmq.spark.options import EARLIEST, LATEST, Bound, ReadOptions, Subscribed
+from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import loss_text, report
 from orbitmq.spark.reading.offsets import Extent, Loss, Offsets
+from orbitmq.spark.reading.plan import QueueRange
 
 Extents = dict[MessageQueue, Extent]
 
@@ -96,6 +97,21 @@ def resolve(
                 report(loss_text(Loss(queue, place, None, extent)), fail=fail)
             places[queue] = min(max(place, extent.low), extent.high)
     return places
+
+
+def ranges_of(options: ReadOptions) -> list[QueueRange]:
+    """What a batch read means in the cluster as it is now: a range for each queue, also for one in which there is nothing to read."""
+    fail = options.fail_on_data_loss
+    cluster = cluster_of(options.name_servers, options.pull_timeout_ms, options.connect)
+    extents = extents_of(cluster, options.subscribed, topics_of(cluster, options.subscribed))
+    check_queues(extents, options.subscribed, options.starting, options.ending)
+    start = resolve(cluster, options.starting, extents, late_is_error=options.late_start_is_error, fail=fail)
+    end = resolve(cluster, options.ending, extents, late_is_error=False, fail=fail)
+    found: list[QueueRange] = []
+    for queue, extent in extents.items():
+        begin, stop = start[queue], end[queue]
+        found.append(QueueRange(queue, extent.high if begin is None else begin, extent.high if stop is None else stop))
+    return found
 
 
 def known(places: Mapping[MessageQueue, int | None]) -> Offsets:

@@ -33,6 +33,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 HEAD_BYTES: Final = 20
+_BINARY: Final = pa.binary()
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
 _HEX_UPPER: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
@@ -291,9 +292,7 @@ class RowReader:
         _refuse_separators(values, lambda wrong: self._refuse(
             _any_in(wrong, offsets), first, "has the separator 0x01 or 0x02 in a property", "put the value into the body"
         ))  # fmt: skip
-        entries = pc.binary_join_element_wise(names.cast(pa.binary()), b"\x01", values.cast(pa.binary()), b"\x02", b"")
-        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries)
-        return pc.binary_join(lists, b"")
+        return encoded_maps(names, values, offsets)
 
     def _clean(self, column: pa.Array, name: str, first: int) -> pa.Array:
         """Text as bytes, without the separators of properties."""
@@ -329,12 +328,9 @@ def members(rows: CheckedRows, identity: ScopeIdentity, counts: Ints, unique: tu
     counts: equal rows before each. unique: `UniqueIds.several`.
     """
     count = len(rows.bodies)
-    prefix, number = unique
-    fixed = f"{Property.WAIT}\x01true\x02{Property.UNIQ_KEY}\x01{prefix}".encode()
-    ids = (number + np.arange(count, dtype=np.int64)).astype(">i8").view(np.uint8).reshape(count, 8)[:, 2:]
-    pieces: list[bytes | Bytes] = [fixed, _hex(ids, _HEX_UPPER), b"\x02"]
+    pieces = [f"{Property.WAIT}\x01true\x02{Property.UNIQ_KEY}\x01".encode(), *unique_ids(*unique, count), b"\x02"]
     if identity.scope is not None:
-        pieces[2] = (
+        pieces[-1] = (
             f"\x02{Property.ONCE_SCOPE}\x01{identity.scope}\x02{Property.ONCE_EPOCH}\x01{identity.epoch}\x02".encode()
         )
         if rows.row_keys is None:
@@ -344,8 +340,8 @@ def members(rows: CheckedRows, identity: ScopeIdentity, counts: Ints, unique: tu
             pieces.append(_hex(counts.astype(">i8").view(np.uint8).reshape(count, 8)[:, 5:], _HEX))
             pieces.append(b"\x02")
     variable = _joined([part for part in (rows.row_keys, rows.given) if part is not None])
-    common = sum(len(piece) if isinstance(piece, bytes) else piece.shape[1] for piece in pieces)
-    lengths = np.full(count, common, np.int64)
+    tails = in_rows(pieces, count, before=2)
+    lengths = np.full(count, tails.shape[1] - 2, np.int64)
     if variable is not None:
         lengths += np.asarray(pc.binary_length(variable))
         most = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES
@@ -357,22 +353,39 @@ def members(rows: CheckedRows, identity: ScopeIdentity, counts: Ints, unique: tu
                 f"{most} is the most",
                 remedy="move the data into the body",
             )
-    tails = np.empty((count, 2 + common), np.uint8)
     tails[:, :2] = lengths.astype(">i2").view(np.uint8).reshape(count, 2)
-    at = 2
-    for piece in pieces:
-        wide = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece
-        tails[:, at : at + wide.shape[-1]] = wide
-        at += wide.shape[-1]
     sizes = np.asarray(pc.binary_length(rows.bodies)).astype(np.int64)
     heads = np.zeros((count, 5), ">i4")
     heads[:, 0] = HEAD_BYTES + sizes + 2 + lengths
     heads[:, 3] = rows.flags
     heads[:, 4] = sizes
-    parts = [_pieces(heads.view(np.uint8).reshape(count, HEAD_BYTES)), rows.bodies, _pieces(tails)]
+    parts = [column_of(heads.view(np.uint8).reshape(count, HEAD_BYTES)), rows.bodies, column_of(tails)]
     if variable is not None:
         parts.append(variable)
     return pc.binary_join_element_wise(*parts, b"")
+
+
+def encoded_maps(names: pa.Array, values: pa.Array, offsets: Any) -> pa.Array:
+    """User properties of each row, encoded. offsets: where those of a row begin, and the last end."""
+    entries = pc.binary_join_element_wise(names.cast(pa.binary()), b"\x01", values.cast(pa.binary()), b"\x02", b"")
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries), b"")
+
+
+def unique_ids(prefix: str, number: int, count: int) -> list[bytes | Bytes]:
+    """The texts of `UniqueIds.several`, in pieces that are joined for each row."""
+    ids = (number + np.arange(count, dtype=np.int64)).astype(">i8").view(np.uint8).reshape(count, 8)[:, 2:]
+    return [prefix.encode(), _hex(ids, _HEX_UPPER)]
+
+
+def in_rows(pieces: Sequence[bytes | Bytes], count: int, before: int = 0) -> Bytes:
+    """The pieces of each row one behind the other, with room before them."""
+    widths = [len(piece) if isinstance(piece, bytes) else piece.shape[1] for piece in pieces]
+    rows = np.empty((count, before + sum(widths)), np.uint8)
+    at = before
+    for piece, width in zip(pieces, widths, strict=True):
+        rows[:, at : at + width] = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece
+        at += width
+    return rows
 
 
 def _hex(data: Bytes, digits: np.ndarray[Any, Any]) -> Bytes:
@@ -380,11 +393,11 @@ def _hex(data: Bytes, digits: np.ndarray[Any, Any]) -> Bytes:
     return digits[data].view(np.uint8).reshape(len(data), 2 * data.shape[1])
 
 
-def _pieces(data: Bytes) -> pa.Array:
+def column_of(data: Bytes, kind: Any = _BINARY) -> pa.Array:
     """The rows of an array of bytes as a column."""
     count, width = data.shape
     offsets = np.arange(0, count * width + 1, width, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _entry(name: str, column: pa.Array) -> pa.Array:

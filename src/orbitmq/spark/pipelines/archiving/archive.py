@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.pipelines.archiving.committing import LandedFile, Snapshot
     from orbitmq.spark.pipelines.archiving.landing import FileForm
-    from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, ArchiveSource, TaskPiece
+    from orbitmq.spark.pipelines.archiving.logs import Logs
     from orbitmq.spark.pipelines.archiving.table import ArchiveTable
-    from orbitmq.spark.pipelines.archiving.tasks import TaskDone
+    from orbitmq.spark.pipelines.archiving.tasks import ArchivePlan, TaskDone, TaskPiece
+    from orbitmq.spark.pipelines.archiving.topics import Topics
 
 _CLOCK: Final = SystemClock()
 _TOPIC: Final = "topic"
@@ -53,7 +54,7 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
     begun_ns = _CLOCK.monotonic_ns()
     arrow_schema(settings.columns, settings.properties)  # a column that there is not is named
     names = _columns(settings, column_names(settings.to))
-    source: ArchiveSource
+    source: Logs | Topics
     fixed = {"properties": settings.properties.value}
     if settings.store:
         from orbitmq.spark.pipelines.archiving.logs import Logs

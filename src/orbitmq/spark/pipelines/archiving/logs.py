@@ -19,11 +19,10 @@ from orbitmq.spark.log_files.directory import LogDirectory, look_at
 from orbitmq.spark.log_files.log_options import log_options
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
-from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
 from orbitmq.spark.pipelines.archiving.reached import Reached, log_application, since_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
 from orbitmq.spark.pipelines.archiving.table import SourceKind
-from orbitmq.spark.pipelines.archiving.tasks import LogWork
+from orbitmq.spark.pipelines.archiving.tasks import ArchivePlan, LogWork, TaskPiece
 
 log = logging.getLogger("orbitmq.spark")
 

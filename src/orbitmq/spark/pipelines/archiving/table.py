@@ -179,11 +179,6 @@ def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
     ours, or cannot be one."""
     check_writable(text)
     place = table_place(text)
-    if (old := place.under("_archive/state.json")).content() is not None:
-        raise ConfigurationError(
-            f"{old.path} is the state of an archive that an earlier orbitmq wrote, which was no Delta table",
-            remedy="archive into another directory",
-        )
     with table_failures(place.path):
         DeltaLog(place).repair()
         if not _is_table(text):

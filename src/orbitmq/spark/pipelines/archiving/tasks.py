@@ -1,4 +1,4 @@
-"""What a task of an archive does: it reads its ranges, writes their rows to files, and says which files there are.
+"""What tasks of an archive are given and do: they read their ranges, write the rows to files, and say which files there are.
 
 Rules of this file
 1. Decoding and writing happen in the task itself; what goes back to the driver is a line of JSON.
@@ -8,8 +8,8 @@ Rules of this file
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,26 @@ class LogWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Work = QueueWork | LogWork
+
+
+class TaskPiece(NamedTuple):
+    """The work of one task. ends: numbers behind it, by application (`reached.py`)."""
+
+    work: Work
+    ends: Mapping[str, int]
+
+
+class ArchivePlan(NamedTuple):
+    """What a run has to do. Pieces are in order: after any number of them from the beginning, the numbers they name are where the archive
+    stands."""
+
+    pieces: Sequence[TaskPiece]
+    rows: int | None
+    """In all pieces; None where only reading tells."""
+    missing: int = 0
+    """Messages that were to be archived and are gone, where that is allowed."""
+    begins: Mapping[str, int] = {}
+    """Numbers that are stored before the first piece: times of logs (`since`), and queues that lost messages, once these are counted."""
 
 
 class TaskDone(msgspec.Struct, frozen=True, kw_only=True):

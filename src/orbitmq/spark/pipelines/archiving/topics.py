@@ -12,11 +12,10 @@ from typing import Final
 
 from orbitmq.errors import DataLostError
 from orbitmq.spark.options import ReadOptions, read_options
-from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
 from orbitmq.spark.pipelines.archiving.reached import Reached, queue_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
 from orbitmq.spark.pipelines.archiving.table import SourceKind
-from orbitmq.spark.pipelines.archiving.tasks import QueueWork
+from orbitmq.spark.pipelines.archiving.tasks import ArchivePlan, QueueWork, TaskPiece
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
 from orbitmq.spark.reading.offsets import Offsets, losses

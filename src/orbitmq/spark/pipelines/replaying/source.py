@@ -96,7 +96,7 @@ class ReplayedTopics:
 
     def stretches(self, since_ms: int | None, until_ms: int | None) -> list[Stretch]:
         from orbitmq.spark.options import read_options
-        from orbitmq.spark.reading.ranges import ranges_of
+        from orbitmq.spark.reading.starting import ranges_of
 
         options = {**self._options, "subscribe": self._topics, "startingOffsetsByTimestampStrategy": "latest"}
         if since_ms is not None:

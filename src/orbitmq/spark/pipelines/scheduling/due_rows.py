@@ -9,10 +9,10 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout
 from orbitmq.spark.pipelines.scheduling.settings import ScheduleSettings
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS, ROW_KEY, row_columns
 
@@ -28,23 +28,8 @@ _OTHER_TIMES: Final = ("delaySeconds", "delayLevel")
 _WHOLE: Final = ("bigint", "int")
 
 
-@dataclass(frozen=True)
-class DueRows:
-    """A data frame in the form of the tasks, and where its columns stand."""
-
-    frame: DataFrame
-    places: Mapping[str, int]
-    """Places of the message's columns and the row key, as `RowReader` takes them."""
-    due: int
-    due_text: int | None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.frame.columns)
-
-
-def due_rows(frame: DataFrame, settings: ScheduleSettings) -> DueRows:
-    """Raises ConfigurationError for columns that do not make messages."""
+def due_rows(frame: DataFrame, settings: ScheduleSettings) -> tuple[DataFrame, DueLayout]:
+    """A data frame in the form of the tasks, and where things stand in it. ConfigurationError for columns that do not make messages."""
     from pyspark.sql import functions
 
     due_column, row_key, body_json = settings.due_column, settings.row_key, settings.body_json
@@ -76,7 +61,18 @@ def due_rows(frame: DataFrame, settings: ScheduleSettings) -> DueRows:
     if due_type == "string":
         due_text = due + 1
         selected.append(_quoted(due_name).alias(DUE_TEXT))
-    return DueRows(frame.select(*selected), places, due, due_text)
+    made = frame.select(*selected)
+    layout = DueLayout(
+        names=tuple(made.columns),
+        places=places,
+        due=due,
+        due_text=due_text,
+        due_name=due_column,
+        topic=settings.topic,
+        max_message_bytes=settings.max_message_bytes,
+        by_key=row_key is not None,
+    )
+    return made, layout
 
 
 def _chosen(types: Mapping[str, tuple[str, str]], settings: ScheduleSettings) -> dict[str, str]:

@@ -33,7 +33,6 @@ from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch
 from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import Run
-from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
 from orbitmq.spark.pipelines.scheduling.far_rows import FarTask
 from orbitmq.spark.pipelines.scheduling.row_checks import LATEST_MS, DueLayout
 from orbitmq.spark.pipelines.scheduling.tier_rows import Host
@@ -44,7 +43,7 @@ from orbitmq.spark.writing.sending import TaskSending
 from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ALL_MS: Final = LATEST_MS + 1
 """The split of a job whose rows are all sent."""
@@ -83,7 +82,7 @@ class FarLoad:
 
     def load(
         self,
-        due: DueRows,
+        frame: DataFrame,
         layout: DueLayout,
         topics: Sequence[str],
         *,
@@ -119,8 +118,8 @@ class FarLoad:
             loaded = self._commit(owner, topics[0], opened, ALL_MS, [])
             return _outcome(loaded, owner)._replace(reason=unable)
         with self.run.progress.stage("far") as stage:
-            frame = due.frame.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
-            rows = collected(self.spark, frame, "writing far rows", stop=self.run.stop)
+            written = frame.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
+            rows = collected(self.spark, written, "writing far rows", stop=self.run.stop)
             if rows is None:
                 return Outcome(None, stopped=True)
             report = report_of(rows)

@@ -30,10 +30,9 @@ from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
 from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table, repeated
 from orbitmq.spark.pipelines.task_reports import LineKind, ReportLine, batches_of, broken_line
+from orbitmq.spark.writing.encoding import column_of, in_rows, unique_ids
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarTierError
-
-_DIGITS: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
 
 class FarTask(NamedTuple):
@@ -145,7 +144,7 @@ def messages_of(batch: pa.RecordBatch, task: FarTask, ids: UniqueIds) -> pa.Tabl
         "topic": topics,
         "queueId": _queues(column("queueId"), sharding, topics, task.queues, count),
         "shardingKey": sharding,
-        "msgId": message_ids(*ids.several(count), count),
+        "msgId": column_of(in_rows(unique_ids(*ids.several(count), count), count), pa.string()),
         "bornTimestamp": repeated(task.now_ms, pa.int64(), count),
         **{name: column(name) for name in ("body", "tags", "keys", "properties", "flag")},
     }
@@ -188,14 +187,3 @@ def _queues(
             )
         queues = np.where(wanted >= 0, wanted, queues)
     return pa.array(queues, pa.int32())
-
-
-def message_ids(prefix: str, number: int, count: int) -> pa.Array:
-    """The texts of `UniqueIds.several`."""
-    width = len(prefix) + 12
-    data = np.empty((count, width), np.uint8)
-    data[:, : len(prefix)] = np.frombuffer(prefix.encode(), np.uint8)
-    tails = (number + np.arange(count, dtype=np.int64)).astype(">i8").view(np.uint8).reshape(count, 8)[:, 2:]
-    data[:, len(prefix) :] = _DIGITS[tails].view(np.uint8).reshape(count, 12)
-    offsets = np.arange(0, count * width + 1, width, dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

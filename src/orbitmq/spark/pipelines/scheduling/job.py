@@ -33,7 +33,6 @@ from orbitmq.spark.writing_options import WriteOptions, write_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
     from orbitmq.spark.pipelines.scheduling.far_load import Outcome
     from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout
     from orbitmq.spark.pipelines.task_reports import BrokenRow, TaskReport
@@ -55,7 +54,7 @@ def schedule(
     frame = _source(spark, rows, settings)
     from orbitmq.spark.pipelines.scheduling.due_rows import due_rows
 
-    done = _Job(spark, settings, run).execute(due_rows(frame, settings))
+    done = _Job(spark, settings, run).execute(*due_rows(frame, settings))
     return Summary(
         pipeline="schedule",
         rows_read=done.read,
@@ -99,23 +98,11 @@ class _Job:
         self._run = run
         self.name = settings.idempotency_key or uuid4().hex
 
-    def execute(self, due: DueRows) -> _Done:
+    def execute(self, frame: DataFrame, layout: DueLayout) -> _Done:
         from orbitmq.spark.pipelines.scheduling.far_load import ALL_MS
-        from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout
         from orbitmq.spark.pipelines.task_reports import LineKind
 
-        settings = self._settings
-        layout = DueLayout(
-            names=due.names,
-            places=due.places,
-            due=due.due,
-            due_text=due.due_text,
-            due_name=settings.due_column,
-            topic=settings.topic,
-            max_message_bytes=settings.max_message_bytes,
-            by_key=settings.row_key is not None,
-        )
-        far = self._load(due, layout)
+        far = self._load(frame, layout)
         done = _Done(loaded=far.rows, files=far.files, broker=far.broker, reason=far.reason, stopped=far.stopped)
         near = None
         if far.report is not None:
@@ -124,7 +111,7 @@ class _Job:
         if done.stopped or near == 0:
             return done
         split_ms = None if far.split_ms is None or far.split_ms >= ALL_MS else far.split_ms
-        report = self._send(due, layout, split_ms)
+        report = self._send(frame, layout, split_ms)
         if report is None:
             done.stopped = True
             return done
@@ -135,7 +122,7 @@ class _Job:
                 self._put_aside(report.broken)
         return done
 
-    def _load(self, due: DueRows, layout: DueLayout) -> Outcome:
+    def _load(self, frame: DataFrame, layout: DueLayout) -> Outcome:
         """Load the far rows, or hear what became of them."""
         from contextlib import closing
 
@@ -144,7 +131,7 @@ class _Job:
 
         settings, options = self._settings, self._write_options()
         unable = "" if settings.bulk else "the setting bulk is false"
-        if not unable and "brokerName" in due.places:
+        if not unable and "brokerName" in layout.places:
             unable = "the rows name the brokers that they go to"
         with closing(
             cluster(options.name_servers, options.connect).sending(options, "the job", may_be_over=False)
@@ -157,16 +144,18 @@ class _Job:
                 sending=sending,
                 run=self._run,
             )
-            topics = self._topics(due)
-            return far.load(due, layout, topics, file_bytes=settings.file_bytes, unable=unable, check=self._check_rows)
+            topics = self._topics(frame, layout)
+            return far.load(
+                frame, layout, topics, file_bytes=settings.file_bytes, unable=unable, check=self._check_rows
+            )
 
-    def _topics(self, due: DueRows) -> list[str]:
+    def _topics(self, frame: DataFrame, layout: DueLayout) -> list[str]:
         """The topics of the rows."""
         if self._settings.topic is not None:
             return [self._settings.topic]
         from orbitmq.spark.pipelines.collecting import collected
 
-        frame = due.frame.select(due.names[due.places["topic"]]).distinct().limit(SPARK_TOPICS_MAX + 1)
+        frame = frame.select(layout.names[layout.places["topic"]]).distinct().limit(SPARK_TOPICS_MAX + 1)
         return sorted(row[0] for row in collected(self._spark, frame, "looking for topics") or () if row[0])
 
     def _check_rows(self, report: TaskReport) -> None:
@@ -175,7 +164,7 @@ class _Job:
             raise MessageIllegalError(report.broken[0].reason)
         self._put_aside(report.broken)
 
-    def _send(self, due: DueRows, layout: DueLayout, split_ms: int | None) -> TaskReport | None:
+    def _send(self, frame: DataFrame, layout: DueLayout, split_ms: int | None) -> TaskReport | None:
         """Send the rows due before the split, or all of them. None when the stop request came first."""
         from orbitmq.spark.pipelines.collecting import collected
         from orbitmq.spark.pipelines.scheduling.due_rows import DUE_MS
@@ -192,8 +181,9 @@ class _Job:
             brief=not is_named,
             fails=settings.on_error is OnError.FAIL,
         )
-        by_key = None if settings.row_key is None else due.names[due.places[ROW_KEY]]
-        frame = due.frame if split_ms is None else due.frame.where(f"`{DUE_MS}` < {split_ms}")
+        by_key = None if settings.row_key is None else layout.names[layout.places[ROW_KEY]]
+        if split_ms is not None:
+            frame = frame.where(f"`{DUE_MS}` < {split_ms}")
         frame = in_parts(frame, settings.near_partitions, by_key=by_key).mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
         with self._run.progress.stage("sending") as stage:
             # An unnamed job would send again what it sent: it goes on to its end.

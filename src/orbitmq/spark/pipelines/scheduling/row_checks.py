@@ -27,7 +27,7 @@ LATEST_MS: Final = 253_402_300_799_999
 
 
 class DueLayout(NamedTuple):
-    """Where things stand in the batches of a job, as `DueRows` says."""
+    """Where things stand in the batches of a job. places: of a message's columns and the row key, as `RowReader` takes them."""
 
     names: tuple[str, ...]
     places: Mapping[str, int]

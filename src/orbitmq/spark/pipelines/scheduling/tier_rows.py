@@ -25,6 +25,7 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import MagicCode, Record, encode_record
 from orbitmq.protocol.sysflag import SysFlag
+from orbitmq.spark.writing.encoding import encoded_maps
 from orbitmq.store.message import LOCAL_HOST
 from orbitmq.store.placing import CRC_MASK
 from orbitmq.timing.far.columns import SCHEMA, parquet_bytes
@@ -178,14 +179,11 @@ def _merged(parts: list[Any]) -> list[Any]:
 
 
 def _user_properties(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([_encoded_maps(chunk) for chunk in column.chunks], pa.binary())
+    def encoded(maps: pa.MapArray) -> pa.Array:
+        offsets = np.asarray(maps.offsets)
+        begin, end = int(offsets[0]), int(offsets[len(maps)])
+        if begin == end:
+            return repeated(b"", pa.binary(), len(maps))
+        return encoded_maps(maps.keys.slice(begin, end - begin), maps.items.slice(begin, end - begin), offsets - begin)
 
-
-def _encoded_maps(maps: pa.MapArray) -> pa.Array:
-    offsets = maps.offsets
-    begin, end = offsets[0].as_py(), offsets[len(maps)].as_py()
-    if begin == end:
-        return repeated(b"", pa.binary(), len(maps))
-    names, values = maps.keys.slice(begin, end - begin), maps.items.slice(begin, end - begin)
-    entries = pc.binary_join_element_wise(names.cast(pa.binary()), b"\x01", values.cast(pa.binary()), b"\x02", b"")
-    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, begin), entries), b"")
+    return pa.chunked_array([encoded(chunk) for chunk in column.chunks], pa.binary())
