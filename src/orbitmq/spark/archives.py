@@ -54,12 +54,10 @@ def archive(
 
 def kinds_of(frame: DataFrame, place: str, needed: Sequence[str], what: str) -> Mapping[str, str]:
     """Types of an archive's columns by name. ConfigurationError names those that `what` needs and are missing."""
+    from orbitmq.spark.pipelines.archiving.table import check_columns
+
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    missing = [name for name in needed if name not in kinds]
-    if missing:
-        raise ConfigurationError(
-            f"archive {place} has no column {', '.join(missing)}", remedy=f"{what} needs {', '.join(needed)}"
-        )
+    check_columns(place, kinds, needed, what)
     return kinds
 
 

@@ -28,6 +28,7 @@ from orbitmq.spark.workers import (
     PYTHON_VARIABLE,
     WorkerPython,
     examine,
+    is_remote,
     is_this_python,
     register_formats,
     tell_default,
@@ -101,7 +102,7 @@ def session(
             return _started(plan_start(master, remote, texts, os.environ), app_name)
         if remote is not None:
             _require_same_server(running, remote)
-        if not _is_remote(running):
+        if not is_remote(running):
             write_from_any_thread(running)
         return _adjusted(running, texts if master is None else {**texts, "spark.master": master})
 
@@ -144,21 +145,17 @@ def _running() -> SparkSession | None:
     except PySparkException:
         return None  # there is none
     # A context that was stopped by itself leaves its session behind, which answers nothing any more.
-    return active if _is_remote(active) or active.sparkContext._jsc is not None else None
+    return active if is_remote(active) or active.sparkContext._jsc is not None else None
 
 
 def _require_same_server(running: SparkSession, remote: str) -> None:
-    host = running.client.host if _is_remote(running) else "this process itself"
+    host = running.client.host if is_remote(running) else "this process itself"
     asked = "localhost" if remote.startswith("local") else re.sub(r"^sc://|[:/].*", "", remote)
     if asked != host:
         raise ConfigurationError(
             f"a Spark session runs in this process already, on {host}, and {remote} is another place",
             remedy="stop it first with its stop()",
         )
-
-
-def _is_remote(running: SparkSession) -> bool:
-    return type(running).__module__.startswith("pyspark.sql.connect.")
 
 
 def _adjusted(running: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
@@ -266,7 +263,7 @@ def _started(start: Start, app_name: str) -> SparkSession:
                 f"the Java in {java} ended before Spark was up; what it printed says why",
                 remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
             ) from problem
-    if _is_remote(started):
+    if is_remote(started):
         return started
     write_from_any_thread(started)
     return _with_our_formats(started, start)

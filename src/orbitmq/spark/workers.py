@@ -140,18 +140,18 @@ def ready_workers(spark: SparkSession) -> None:
     if spark in _ready:
         return
     if not _is_this_process(spark):
-        python = None if _is_remote(spark) else spark.sparkContext.pythonExec
+        python = None if is_remote(spark) else spark.sparkContext.pythonExec
         _ask_workers(spark, python)
         register_formats(spark)
     _ready.add(spark)
 
 
-def _is_remote(spark: SparkSession) -> bool:
+def is_remote(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _is_this_process(spark: SparkSession) -> bool:
-    if _is_remote(spark):
+    if is_remote(spark):
         return False
     context = spark.sparkContext
     master = context.master or ""

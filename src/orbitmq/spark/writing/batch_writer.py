@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from orbitmq.spark.carrying import Carried
-from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
 
     from orbitmq.spark.writing.scopes import Writer
 
@@ -32,6 +33,23 @@ if TYPE_CHECKING:
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """What Spark tells the tasks of a stream, and those of a job that runs in its `foreachBatch`; under Spark Connect only the former."""
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task tells the driver. rows: how many were written. marks: what of them counts for the job as a whole
+    (`task_writer.Marks`). epoch: of the job."""
+
+    rows: int
+    marks: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    epoch: int = 0
+
+
+def micro_batch(context: TaskContext | None) -> tuple[str, int] | None:
+    """Query and batch of a task, where Spark says them."""
+    query = None if context is None else context.getLocalProperty(QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(BATCH_ID)
+    return None if query is None or batch is None else (query, int(batch))
 
 
 def in_foreach_batch(key: str, query: str, batch: int, step: int) -> tuple[str, int]:
@@ -59,10 +77,8 @@ class BatchWriter(Carried, DataSourceArrowWriter):
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         name, step = self._job, self._options.idempotency_step
-        if context is not None and self._options.idempotency_key is not None:
-            query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
-            if query is not None and batch is not None:
-                name, step = in_foreach_batch(name, query, int(batch), self._options.idempotency_step)
+        if self._options.idempotency_key is not None and (of_stream := micro_batch(context)) is not None:
+            name, step = in_foreach_batch(name, *of_stream, step)
         writer = self._writer(part, name, step)
         rows, marks = run_task(self._options, self._places, writer, part, iterator)
         return Sent(rows, marks, step)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from orbitmq.spark.carrying import Carried
-from orbitmq.spark.writing.batch_writer import BATCH_ID, QUERY_ID
-from orbitmq.spark.writing.sent import Sent
+from orbitmq.spark.writing.batch_writer import Sent, micro_batch
 from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -36,14 +35,13 @@ class StreamWriter(Carried, DataSourceStreamArrowWriter):
         from orbitmq.spark.writing.tasks import run_task
 
         context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty(QUERY_ID)
-        batch = None if context is None else context.getLocalProperty(BATCH_ID)
-        if context is None or query is None or batch is None:
+        of_stream = micro_batch(context)
+        if context is None or of_stream is None:
             raise ConfigurationError(
                 "Spark does not say which query and which batch this is, so a repeated task could not be recognised",
                 remedy="use a Spark from 4.2 on, or the option dedup=none",
             )
-        writer = stream_writer(query, int(batch)) if self._options.dedup else None
+        writer = stream_writer(*of_stream) if self._options.dedup else None
         rows, _ = run_task(self._options, self._places, writer, context.partitionId(), iterator)
         return Sent(rows)
 

@@ -21,7 +21,7 @@ from orbitmq.spark.writing_options import WriteOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orbitmq.spark.writing.sent import Sent
+    from orbitmq.spark.writing.batch_writer import Sent
 
 PIECES_PER_SECOND: Final = 10
 """Bursts a second in which a task with a rate sends."""

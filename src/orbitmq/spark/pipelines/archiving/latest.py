@@ -17,11 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.errors import StoreError
 from orbitmq.limits.spark import ARCHIVE_MERGED_ROWS
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import table_place
-from orbitmq.spark.pipelines.archiving.table import DAY, ArchiveForm, SourceKind, begun, form_of, opened, table_failures
+from orbitmq.spark.pipelines.archiving.table import (
+    DAY,
+    ArchiveForm,
+    SourceKind,
+    begun,
+    check_columns,
+    form_of,
+    opened,
+    table_failures,
+)
 from orbitmq.spark.pipelines.archiving.upkeep import settle
 
 if TYPE_CHECKING:
@@ -45,11 +54,7 @@ def keep_latest(place: str, to: str, topics: Sequence[str] = ()) -> int:
     archive = opened(place)
     form = form_of(archive, place)
     schema = pa.schema(archive.schema().to_arrow())
-    missing = [name for name in _NEEDED if name not in schema.names]
-    if missing:
-        raise ConfigurationError(
-            f"archive {place} has no column {', '.join(missing)}", remedy="archive with these columns"
-        )
+    check_columns(place, schema.names, _NEEDED, "a table of latest rows")
     fixed = {**form.fixed, "topics": ",".join(sorted(topics)) or "all", "archive": str(archive.metadata().id)}
     whole = ArchiveForm(source=SourceKind.LATEST, fixed=fixed)
     _, snapshot = begun(to, whole, schema.remove(schema.get_field_index(DAY)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -196,6 +196,16 @@ def opened(text: str, version: int | None = None) -> DeltaTable:
                 f"{text} is no archive: there is no Delta table", remedy="name the directory of an archive"
             )
         return delta_table(table_url(text), version)
+
+
+def check_columns(place: str, names: Iterable[str], needed: Sequence[str], what: str) -> None:
+    """ConfigurationError names those of the needed columns that a table lacks. what: what needs them."""
+    there = set(names)
+    missing = [name for name in needed if name not in there]
+    if missing:
+        raise ConfigurationError(
+            f"archive {place} has no column {', '.join(missing)}", remedy=f"{what} needs {', '.join(needed)}"
+        )
 
 
 def column_names(text: str) -> tuple[str, ...]:

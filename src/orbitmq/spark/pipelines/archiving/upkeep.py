@@ -24,7 +24,7 @@ from orbitmq.spark.durable import sync, write_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.reached import Reached, reached_of
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place
-from orbitmq.spark.pipelines.archiving.table import form_of, opened, table_failures
+from orbitmq.spark.pipelines.archiving.table import check_columns, form_of, opened, table_failures
 from orbitmq.spark.pipelines.archiving.tasks import QUARANTINE
 from orbitmq.units import HOUR_MS
 
@@ -73,10 +73,7 @@ def delete_key(place: str, key: str, topic: str | None = None) -> int:
     if not key or key.split() != [key]:
         raise ConfigurationError(f"{key!r} is no key", remedy="a key has no blanks")
     table = _writable(place)
-    if "keys" not in {field.name for field in table.schema().fields}:
-        raise ConfigurationError(
-            f"archive {place} has no column keys", remedy="nobody can find the rows of a key in it"
-        )
+    check_columns(place, _names(table), ("keys",), "deleting by key")
     which = f"array_has(string_to_array(keys, ' '), {_quoted(key)})"
     if topic is not None:
         which += f" AND topic = {_quoted(topic)}"
@@ -121,9 +118,7 @@ def counts(place: str) -> list[QueueCount]:
 
     table = opened(place)
     form_of(table, place)
-    missing = [name for name in COUNTED if name not in {field.name for field in table.schema().fields}]
-    if missing:
-        raise ConfigurationError(f"archive {place} has no column {', '.join(missing)}", remedy="it cannot be counted")
+    check_columns(place, _names(table), COUNTED, "counting")
     with table_failures(place):
         found = pa.table(QueryBuilder().register("archive", table).execute(_COUNTS).read_all()).to_pylist()
     reached = _reached(place, table)
@@ -169,6 +164,10 @@ def _unnamed(root: FilePlace, reached: Reached, before_ms: int) -> list[str]:
             if (name := f"{QUARANTINE}/{info.base_name}") not in reached.quarantined
             and info.mtime_ns // 1_000_000 < before_ms
         ]
+
+
+def _names(table: DeltaTable) -> list[str]:
+    return [field.name for field in table.schema().fields]
 
 
 def _writable(place: str) -> DeltaTable:

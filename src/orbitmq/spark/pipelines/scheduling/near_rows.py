@@ -21,8 +21,8 @@ from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
 from orbitmq.spark.pipelines.task_reports import BrokenRow, LineKind, ReportLine, batches_of, broken_line
+from orbitmq.spark.writing.batch_writer import Sent
 from orbitmq.spark.writing.scopes import job_writer
-from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing.tasks import end_job, run_task
 from orbitmq.spark.writing_options import WriteOptions
 
