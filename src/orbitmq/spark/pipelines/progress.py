@@ -29,71 +29,66 @@ def progress_on(stream: TextIO) -> Progress:
     return BarProgress(stream) if stream.isatty() else LineProgress(stream)
 
 
+class _CountedStage:
+    """What a stage has done; whoever shows it hears of each change."""
+
+    def __init__(self, name: str, total_rows: int | None, shown: LineProgress | BarProgress) -> None:
+        self.name: Final = name
+        self.total_rows: Final = total_rows
+        self._shown = shown
+        self.rows = 0
+        self.size_bytes = 0
+        self.lag = total_rows
+
+    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
+        self.rows += rows
+        self.size_bytes += size_bytes
+        self.lag = max(0, self.total_rows - self.rows) if lag is None and self.total_rows is not None else lag
+        self._shown.advanced(self)
+
+    def __enter__(self) -> Self:
+        self._shown.began(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.ended(self, done=kind is None)
+
+
 class LineProgress:
     """A JSON object in each line."""
 
     def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
         self._stream = stream
         self._clock: Clock = clock or SystemClock()
+        self._began_ns: dict[_CountedStage, int] = {}
+        self._told_ns: dict[_CountedStage, int] = {}
 
     def stage(self, name: str, total_rows: int | None = None) -> Stage:
-        return _LineStage(name, total_rows, self._stream, self._clock)
+        return _CountedStage(name, total_rows, self)
 
+    def began(self, stage: _CountedStage) -> None:
+        self._began_ns[stage] = self._told_ns[stage] = self._clock.monotonic_ns()
 
-class _Counted:
-    """What a stage has done."""
+    def advanced(self, stage: _CountedStage) -> None:
+        if self._clock.monotonic_ns() - self._told_ns[stage] >= PROGRESS_LINE_NS:
+            self._tell(stage, done=False)
 
-    def __init__(self, name: str, total_rows: int | None) -> None:
-        self._name: Final = name
-        self._total_rows: Final = total_rows
-        self._rows = 0
-        self._size_bytes = 0
-        self._said_lag: int | None = None
+    def ended(self, stage: _CountedStage, *, done: bool) -> None:
+        self._tell(stage, done=done)
+        del self._began_ns[stage], self._told_ns[stage]
 
-    def _count(self, rows: int, size_bytes: int, lag: int | None) -> None:
-        self._rows += rows
-        self._size_bytes += size_bytes
-        self._said_lag = lag
-
-    @property
-    def _lag(self) -> int | None:
-        if self._said_lag is not None or self._total_rows is None:
-            return self._said_lag
-        return max(0, self._total_rows - self._rows)
-
-
-class _LineStage(_Counted):
-    def __init__(self, name: str, total_rows: int | None, stream: TextIO, clock: Clock) -> None:
-        super().__init__(name, total_rows)
-        self._stream = stream
-        self._clock = clock
-        self._begun_ns = clock.monotonic_ns()
-        self._told_ns = self._begun_ns
-
-    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
-        self._count(rows, size_bytes, lag)
-        if self._clock.monotonic_ns() - self._told_ns >= PROGRESS_LINE_NS:
-            self._tell(done=False)
-
-    def __enter__(self) -> Self:
-        self._begun_ns = self._told_ns = self._clock.monotonic_ns()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tell(done=kind is None)
-
-    def _tell(self, *, done: bool) -> None:
-        self._told_ns = self._clock.monotonic_ns()
-        seconds = (self._told_ns - self._begun_ns) / 1e9
+    def _tell(self, stage: _CountedStage, *, done: bool) -> None:
+        now_ns = self._told_ns[stage] = self._clock.monotonic_ns()
+        seconds = (now_ns - self._began_ns[stage]) / 1e9
         line = {
-            "stage": self._name,
-            "rows": self._rows,
-            "total_rows": self._total_rows,
-            "rows_per_second": round(self._rows / seconds) if seconds else 0,
-            "size_bytes": self._size_bytes,
-            "lag": self._lag,
+            "stage": stage.name,
+            "rows": stage.rows,
+            "total_rows": stage.total_rows,
+            "rows_per_second": round(stage.rows / seconds) if seconds else 0,
+            "size_bytes": stage.size_bytes,
+            "lag": stage.lag,
             "seconds": round(seconds, 3),
             "done": done,
         }
@@ -113,43 +108,26 @@ class BarProgress:
             TimeElapsedColumn(),
             console=Console(file=stream),
         )
-        self._open = 0
+        self._tasks: dict[_CountedStage, TaskID] = {}
 
     def stage(self, name: str, total_rows: int | None = None) -> Stage:
-        return _BarStage(name, total_rows, self)
+        return _CountedStage(name, total_rows, self)
 
-    def begin(self, name: str, total_rows: int | None) -> tuple[Bars, TaskID]:
-        if not self._open:
+    def began(self, stage: _CountedStage) -> None:
+        if not self._tasks:
             self._bars.start()
-        self._open += 1
-        return self._bars, self._bars.add_task(name, total=total_rows, lag=None)
+        self._tasks[stage] = self._bars.add_task(stage.name, total=stage.total_rows, lag=None)
 
-    def end(self) -> None:
-        self._open -= 1
-        if not self._open:
+    def advanced(self, stage: _CountedStage) -> None:
+        self._bars.update(self._tasks[stage], completed=stage.rows, lag=stage.lag)
+
+    def ended(self, stage: _CountedStage, *, done: bool) -> None:
+        task = self._tasks.pop(stage)
+        if done and stage.total_rows is None:
+            self._bars.update(task, total=stage.rows, completed=stage.rows, lag=None)
+        self._bars.stop_task(task)
+        if not self._tasks:
             self._bars.stop()
-
-
-class _BarStage(_Counted):
-    def __init__(self, name: str, total_rows: int | None, shown: BarProgress) -> None:
-        super().__init__(name, total_rows)
-        self._shown = shown
-
-    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
-        self._count(rows, size_bytes, lag)
-        self._bars.update(self._task, completed=self._rows, lag=self._lag)
-
-    def __enter__(self) -> Self:
-        self._bars, self._task = self._shown.begin(self._name, self._total_rows)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None and self._total_rows is None:
-            self._bars.update(self._task, total=self._rows, completed=self._rows, lag=None)
-        self._bars.stop_task(self._task)
-        self._shown.end()
 
 
 class _Rows(ProgressColumn):
