@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError
@@ -43,10 +44,10 @@ def cut(directory: LogDirectory, starting: int | None, ending: int | None, parti
             f"the log begins at position {directory.start}, it was to be read from {first}",
             remedy="its oldest files were removed; begin at a later position, or leave startingPosition out",
         )
-    ranges = list(_ranges(directory, first, end, partition_bytes))
+    ranges = list(islice(_ranges(directory, first, end, partition_bytes), LOG_PARTITIONS_MAX + 1))
     if len(ranges) > LOG_PARTITIONS_MAX:
         raise ConfigurationError(
-            f"{end - first} bytes in ranges of {partition_bytes} are {len(ranges)} ranges, at most {LOG_PARTITIONS_MAX} are allowed",
+            f"{end - first} bytes in ranges of {partition_bytes} are more than {LOG_PARTITIONS_MAX} ranges",
             remedy="set a larger maxPartitionBytes",
         )
     return ranges
