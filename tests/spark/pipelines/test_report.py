@@ -42,14 +42,14 @@ def told(server: ServedProcess) -> Told:
     topic = "told"
     server.create_topic(topic, 4)
     name_server = f"127.0.0.1:{server.name_port}"
-    now_ms = SystemClock().now_ms()
+    clock = SystemClock()
     with connect(name_server) as mq:
-        for number in range(COUNT):
-            mq.send(topic, b"timed %d" % number, at=now_ms + 5_000 + number)
+        for number in range(COUNT):  # each has its time ahead of it, however long the sends take
+            mq.send(topic, b"timed %d" % number, at=clock.now_ms() + 5_000)
         for _ in range(20):
             mq.send(topic, b"plain")
         for _ in range(7):
-            mq.send(topic, b"overdue", at=now_ms - 60_000)
+            mq.send(topic, b"overdue", at=clock.now_ms() - 60_000)
     deadline = time.monotonic() + 120
     while len(found := stored(name_server, topic)) < COUNT + 27:
         assert time.monotonic() < deadline, len(found)
