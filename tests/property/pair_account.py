@@ -95,8 +95,12 @@ class Account:
         return machine.log_bytes(promise.offset, end) == promise.data
 
     def decided(self, master: Machine, rightly_after: Machine | None = None) -> None:
-        """A person has made this one master: what it does not have is lost. Rightly after another one: it had all that any slave had."""
+        """A person has made this one master: what it does not have is lost. Rightly after another one: it had all that any slave had.
+        One that had not copied all since it began with nothing lacks what was to come of files that have gone."""
         for promise in list(self.promises.values()):
+            if self._lacks_words_of(master, promise):
+                self._forgive(promise)
+                continue
             if self.has(master, promise):
                 continue
             others = [
@@ -105,6 +109,10 @@ class Account:
             if rightly_after is not None and promise.is_on_copies and others:
                 raise Broken(f"{promise.key} at {promise.offset} is promised and at {others}, not at the new master")
             self._forgive(promise)
+
+    def _lacks_words_of(self, master: Machine, promise: Promise) -> bool:
+        process = master.process
+        return process is not None and bool(process.role._lacks) and promise.offset < process.store.log.start
 
     def emptied(self, master: Machine) -> None:
         """A person has a copy made anew; only what the master has is kept."""

@@ -6,10 +6,16 @@ See `pair_life` for what happens, and `pair_account` for what has to hold.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from tests.crash.harness import quiet, scratch
+from tests.property.pair_broker import simulated_parts
 from tests.property.pair_bugs import BUGS
-from tests.property.pair_life import run
+from tests.property.pair_life import Life, run
+
+from orbitmq.protocol.properties import Property
+from orbitmq.replication.settings import BrokerKind
 
 SEEDS = range(30)
 SHARE = 15
@@ -31,6 +37,50 @@ def test_copies_keep_what_was_promised(first: int) -> None:
 def test_planted_bugs_are_noticed(bug: str) -> None:
     with BUGS[bug]():
         assert any(run(seed).problem is not None for seed in range(CAUGHT_WITHIN)), "nothing was noticed"
+
+
+def test_a_slave_that_is_made_master_before_it_has_copied_all_takes_nothing_for_promised_that_it_cannot_know() -> None:
+    """Its master's first files had gone, and what is said again of them had not come: a repeat is stored once more."""
+    with scratch() as base, quiet(), simulated_parts():
+        life = small_life(base)
+        life.network.delays_ms = (1,)
+        life._send({Property.ONCE_SCOPE: "s", Property.ONCE_EPOCH: "0", Property.ONCE_KEY: "K0"})
+        for _ in range(3):
+            life.turn()
+            life.retain()
+            life.advance(2_000)
+        (slave,), first = life.slaves, life.account.promises["0:K0"]
+        log = life.master.store.log
+        assert first.offset < log.start, "its file has gone"
+        slave.empty()
+        life.account.disk_lost(slave)
+        life.account.emptied(life.leader)
+        life.start(slave)
+        while slave.process is None or not log.start < slave.process.store.log.end:
+            life.tend()
+            life.advance(1)
+        assert slave.process.store.log.end < slave.process.role._kept.state.seeding_until
+        life.leader.kill()
+        life._promote(slave, rightly=True)
+        life.open.clear()
+        life.again()
+        life.turn()
+        life.advance(1_000)
+        assert life.account.promises["0:K0"].offset > first.offset
+        life.close()
+
+
+def small_life(base: Path) -> Life:
+    """A pair that removes files and copies in small pieces."""
+    for seed in range(300):
+        directory = base / str(seed)
+        directory.mkdir()
+        life = Life(directory, seed)
+        is_pair = len(life.machines) == 2 and life.kind is BrokerKind.ASYNC_MASTER
+        if is_pair and life.removes_files and life.machines[0].replication.batch_bytes == 200:
+            return life
+        life.close()
+    raise AssertionError("no seed gives one")
 
 
 def test_a_seed_repeats_a_life() -> None:

@@ -2,6 +2,7 @@
 
 Rules of this file
 1. An action is begun and answered with the state at that moment; whoever wants its end asks again.
+2. A copy does nothing to the tier, whose log and files are its master's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest, FarTierState
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.far.far_timers import FarTimers
 
 
 class FarTierRequests:
-    def __init__(self, far: FarTimers | None) -> None:
+    def __init__(self, far: FarTimers | None, store: MessageStore) -> None:
         self._far: Final = far
+        self._store: Final = store
 
     def answer(self, command: Command, peer: Peer) -> Command:
         """FAR_TIER."""
@@ -28,6 +32,8 @@ class FarTierRequests:
         except ProtocolError as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
         far = self._far
+        if action is not FarTierAction.STATUS and self._store.is_copy:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED)
         if action is not FarTierAction.STATUS and (far is None or not far.has_tier):
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER, "this broker has no far tier: pip install 'orbitmq[lake]' beside it"

@@ -62,7 +62,7 @@ class TimerService(Room):
         place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
         self._handlers: dict[RequestCode, RequestHandler] = {
             RequestCode.GET_TIMER_CHECK_POINT: self.figures.checkpoint,
-            RequestCode.FAR_TIER: FarTierRequests(far).answer,
+            RequestCode.FAR_TIER: FarTierRequests(far, store).answer,
             RequestCode.FAR_LOAD: FarLoads(far, place, store, clock, unwritable=core.unwritable).answer,
         }
         self.finder: Final = TimerFinder(

@@ -7,6 +7,7 @@ import msgspec
 from orbitmq.limits.replication import (
     LINK_HEARTBEAT_MS,
     LINK_RATE_BYTES_PER_S,
+    LINK_RECONNECT_FIRST_MS,
     LINK_RECONNECT_MS,
     LINK_SILENCE_MS,
     LINK_UNAPPENDED_BYTES_MAX,
@@ -35,6 +36,9 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = LINK_HEARTBEAT_MS
     silence_ms: int = LINK_SILENCE_MS
     reconnect_ms: int = LINK_RECONNECT_MS
+    """The longest pause before a slave connects again."""
+    reconnect_first_ms: int = LINK_RECONNECT_FIRST_MS
+    """The first one; it doubles."""
 
     def __post_init__(self) -> None:
         if not BLANK_BYTES_MIN <= self.batch_bytes <= self.body_bytes_max <= TRANSFER_BODY_BYTES_MAX:
@@ -58,3 +62,8 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reconnect_ns(self) -> int:
         return self.reconnect_ms * NS_PER_MS
+
+    def pause_ns(self, failures: int) -> int:
+        """Before a slave connects again, after that many connections in a row that failed or did not last; from 0."""
+        doublings = min(failures, self.reconnect_ms.bit_length())
+        return min(self.reconnect_first_ms << doublings, self.reconnect_ms) * NS_PER_MS

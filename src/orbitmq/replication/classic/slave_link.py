@@ -8,7 +8,8 @@ Rules of this file
    beginning. Any other position closes the connection: a log is never written with a gap, or over.
 3. What is reported was appended: written, or on the disk where reports promise that. A report leaves when that grows, else as a heartbeat.
 4. Bytes that were received and not appended have a bound; beyond it `wants_data` is False, and the silence of the master is our own.
-5. Silence is measured by the last byte read. After any end it is connected anew when a pause is over, until `stop`.
+5. Silence is measured by the last byte read. After any end it is connected anew when a pause is over, until `stop`: soon after a
+   connection that lasted, else after twice the pause before, up to a bound.
 6. No clock is read. Times are monotonic nanoseconds; `closed` says why the last connection ended.
 """
 
@@ -66,6 +67,8 @@ class SlaveLink:
 
     __slots__ = (
         "_appended_end",
+        "_connected_ns",
+        "_failures",
         "_last_read_ns",
         "_last_write_ns",
         "_opening",
@@ -77,6 +80,7 @@ class SlaveLink:
         "_unfinished_bytes",
         "_unsent_report",
         "closed",
+        "lasted",
         "received_end",
         "state",
     )
@@ -90,10 +94,13 @@ class SlaveLink:
         self._appended_end = 0
         self._reported = 0
         self._unfinished_bytes = 0
-        self._last_read_ns = self._last_write_ns = self._pause_end_ns = now_ns
+        self._failures = 0
+        self._last_read_ns = self._last_write_ns = self._pause_end_ns = self._connected_ns = now_ns
         self.received_end: int | None = None
         self.state = SlaveLinkState.PAUSED
         self.closed: LinkClosed | None = None
+        self.lasted = False
+        """Whether the connection that ended last was there for as long as the longest pause."""
 
     # --- a connection begins and ends ---------------------------------------------------------------------------------
 
@@ -106,7 +113,7 @@ class SlaveLink:
         self._appended_end = self._reported = log_end
         self._unfinished_bytes = 0
         self.received_end = log_end or None
-        self._last_read_ns = self._last_write_ns = now_ns
+        self._last_read_ns = self._last_write_ns = self._connected_ns = now_ns
         self._opening = opening
         self._unsent_report = log_end
         self.closed = None
@@ -117,7 +124,12 @@ class SlaveLink:
         if (self.state, _Event.FAILED) not in SLAVE_LINK_TABLE:
             return
         self.closed = LinkClosed(why, what, remedy)
-        self._pause_end_ns = now_ns + self._settings.reconnect_ns
+        is_connected = self.state is SlaveLinkState.FOLLOWING
+        self.lasted = is_connected and now_ns - self._connected_ns >= self._settings.reconnect_ns
+        if self.lasted:
+            self._failures = 0
+        self._pause_end_ns = now_ns + self._settings.pause_ns(self._failures)
+        self._failures += 1
         self._step(_Event.FAILED)
 
     def stop(self) -> None:

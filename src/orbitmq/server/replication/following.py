@@ -3,7 +3,7 @@
 Rules of this file
 1. What is to be done when is decided by `SlaveLink`. Here are the socket, the store and the address of the master.
 2. Bytes are appended as they come. Where that fails the connection ends, and is made anew after a pause: the log ends with a whole record.
-3. Where the master is comes from the settings, else from a name server, which is asked again at every attempt.
+3. Where the master is comes from the settings and a name server, which is asked again at every attempt (`group_places`).
 4. A master of orbitmq gave a ticket before (`asking`), which is the first that is sent, over TLS where calls to other servers use it; one
    of RocketMQ knows neither.
 5. What is on the disk is reported where sends of this group wait for the disk, else what is written.
@@ -45,9 +45,11 @@ class Following:
         master: Callable[[], str],
         opening: Callable[[str], Awaitable[bytes]],
         tls: Callable[[], ssl.SSLContext | None],
+        not_followed: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`master()` is `host:port` of the master's port for slaves, empty while that is not known. `opening(address)` asks the master for
-        what is sent there first; raises OrbitError where it refuses. `tls()`: what a master that gave a ticket is spoken to by."""
+        what is sent there first; raises OrbitError where it refuses. `tls()`: what a master that gave a ticket is spoken to by.
+        `not_followed(address)` is told of a connection that could not be made, or did not last."""
         self._syncs = store.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         reports = ReportedEnd.SYNCED if self._syncs else ReportedEnd.WRITTEN
         self.link: Final = SlaveLink(link_settings, reports, clock.monotonic_ns())
@@ -69,6 +71,7 @@ class Following:
         self._master = master
         self._opening = opening
         self._tls = tls
+        self._not_followed = not_followed
         self._first_bytes = b""
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -160,6 +163,8 @@ class Following:
 
     def failed(self, why: LinkEnd, what: str = "", remedy: str = "") -> None:
         self.link.failed(why, self._clock.monotonic_ns(), what, remedy)
+        if not self.link.lasted:
+            self._not_followed(self.master_address)
         self._go_on()
         self._turn.schedule()  # it sets the alarm, which nothing else may do for long
 

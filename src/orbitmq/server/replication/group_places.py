@@ -2,12 +2,15 @@
 
 Rules of this file
 1. What a command said of the master counts until a name server names another one, in this process alone.
-2. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
+2. The settings know nothing of an exchange of roles: where nobody takes this slave at the address in them, it goes to the one that a name
+   server names, and after a failure there to that in the settings. What took it is kept.
+3. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,6 +18,8 @@ from orbitmq.replication.kept_state import Demoted
 
 if TYPE_CHECKING:
     from orbitmq.server.registration import Registrar
+
+logger = logging.getLogger("orbitmq.replication")
 
 SLAVE_PORT_STEP: Final = 1
 """Of the port for slaves, from the main port, unless it is set; RocketMQ's."""
@@ -34,6 +39,10 @@ class GroupPlaces:
         self._given = given
         self._said: MasterPlace | None = None
         """The master that this broker was told to follow; None where nobody told it."""
+        self._leaves_given = False
+        """The next attempt goes to the master that a name server names, not to the one of the settings."""
+        self._elsewhere = ""
+        """Where that was last, as the log knows."""
 
     @property
     def own(self) -> str:
@@ -50,12 +59,29 @@ class GroupPlaces:
     def master_port(self) -> str:
         """The port for slaves of the master that is to be followed; empty while nobody says where that is. A name server is asked anew."""
         self._registrar.register_all()  # for its main port as well
-        if self._given and self._said is None:
-            return self._given[0]
         known = self._registrar.master_ha_address
+        if self._given and self._said is None:
+            return self._beside_given(known)
         if self._said is not None and (not known or self._registrar.master_address == self.own):
             return self._said.port_for_slaves
         return known
+
+    def _beside_given(self, known: str) -> str:
+        given = self._given[0]
+        if not self._leaves_given or known in ("", given) or self._registrar.master_address == self.own:
+            return given
+        if known != self._elsewhere:
+            self._elsewhere = known
+            logger.warning(
+                "no master takes this slave at %s, its haMasterAddress: it asks at %s, which a name server names; let the settings say so",
+                given,
+                known,
+            )
+        return known
+
+    def not_followed(self, port_for_slaves: str) -> None:
+        """The master there was not reached, or its connection did not last."""
+        self._leaves_given = self._given[:1] == (port_for_slaves,)
 
     def main_port(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients."""

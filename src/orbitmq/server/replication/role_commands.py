@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from orbitmq.errors import OrbitError
+from orbitmq.errors import OrbitError, RemoteError
 from orbitmq.limits.replication import RESTART_AFTER_MS
 from orbitmq.protocol.remoting.replication_bodies import (
     DemoteAnswer,
@@ -29,7 +29,7 @@ from orbitmq.protocol.remoting.replication_bodies import (
 )
 from orbitmq.replication.kept_state import Demoted
 from orbitmq.replication.settings import BrokerKind
-from orbitmq.server.replication.asking import Asking
+from orbitmq.server.replication.asking import Asking, MasterUnasked
 from orbitmq.server.replication.demotion import Demotion, DemotionRefused, Successor, SuccessorUnknown
 from orbitmq.server.replication.group_places import GroupPlaces
 from orbitmq.server.replication.kept_file import KeptFile
@@ -162,7 +162,7 @@ class RoleCommands:
                 raise
             answer = PromoteAnswer(end=await role.take_over(kind), port_for_slaves=role.port_for_slaves)
         except OrbitError as error:
-            logger.error("this broker does not become the master: %s", error)
+            logger.log(_weight(error), "this broker does not become the master: %s", error)
             answer = error
         self._tell_of_promotion(answer)
 
@@ -207,7 +207,7 @@ class RoleCommands:
             logger.error("this broker is a slave now, and perhaps nobody leads: %s", error)
             await self._follow(partial(done, error))
         except OrbitError as error:
-            logger.error("this broker leads on: %s", error)
+            logger.log(_weight(error), "this broker leads on: %s", error)
             done(error)
 
     async def _hand_over(self, successor: Successor, kind: BrokerKind, answer: DemoteAnswer) -> DemoteAnswer:
@@ -249,5 +249,11 @@ class RoleCommands:
             if begins_again is not None:
                 asyncio.get_running_loop().call_later(RESTART_AFTER_MS / 1_000, begins_again)
         except OrbitError as error:
-            logger.error("this slave does not begin anew: %s", error)
+            logger.log(_weight(error), "this slave does not begin anew: %s", error)
             done(error)
+
+
+def _weight(error: OrbitError) -> int:
+    """Of a line about a command that was not done: who asked was refused, and all is as before; or something is wrong here."""
+    is_refusal = isinstance(error, (PromotionRefused, DemotionRefused, ReseedRefused, MasterUnasked, RemoteError))
+    return logging.WARNING if is_refusal else logging.ERROR

@@ -21,6 +21,7 @@ from orbitmq.protocol.sysflag import TransactionType, transaction_type
 from orbitmq.store.files import OsFiles
 from orbitmq.store.worker import InlineWorker
 from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.rocketmq.exchange import TimerExchange
@@ -125,6 +126,14 @@ def far(tmp_path: Path) -> Iterator[FarRig]:
     rig = FarRig(tmp_path / "store", BrokerSettings(), SMALL_STORE)
     yield rig
     rig.close()
+
+
+def test_a_copy_does_nothing_to_the_files_and_says_who_does(far: FarRig) -> None:
+    far.store.only_copy(NOT_ATTACHED)
+    for action in FarTierAction:
+        answer = far.call(RequestCode.FAR_TIER, body=FarTierRequest(action).encode())
+        refused = (ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED)
+        assert (answer.code, answer.remark) == ((ResponseCode.SUCCESS, None) if action is FarTierAction.STATUS else refused)
 
 
 def committed_far(far: FarRig) -> Command:

@@ -166,22 +166,34 @@ def test_a_record_that_is_larger_than_what_may_wait_is_read_to_its_end() -> None
     assert (link.wants_data, link.unappended_bytes) == (True, 0)
 
 
-def test_it_connects_again_after_a_pause() -> None:
-    link = following()
-    link.failed(LinkEnd.LOST, 7, "reset by peer")
-    assert str(link.closed) == "connection lost: reset by peer"
-    assert not link.wants_data
-    assert link.due_ns == 7 + 5_000 * MS
-    link.tick(6 + 5_000 * MS)
-    assert link.state is SlaveLinkState.PAUSED
-    link.tick(7 + 5_000 * MS)
-    assert (link.state, link.due_ns) == (SlaveLinkState.CONNECTING, None)
-    link.failed(LinkEnd.LOST, 8 + 5_000 * MS, "no route")
-    assert link.due_ns == 8 + 10_000 * MS
-    link.tick(8 + 10_000 * MS)
-    link.connected(900, 8 + 10_000 * MS)  # its log was cut meanwhile
+def test_it_connects_again_soon_after_a_connection_that_lasted_and_then_more_and_more_seldom() -> None:
+    link, now_ns = following(), 7 + 5_000 * MS
+    for pause_ms in (250, 500, 1_000, 2_000, 4_000, 5_000, 5_000):
+        link.failed(LinkEnd.LOST, now_ns, "reset by peer")
+        assert str(link.closed) == "connection lost: reset by peer"
+        assert link.lasted is (pause_ms == 250)
+        assert not link.wants_data
+        assert link.due_ns == now_ns + pause_ms * MS
+        link.tick(link.due_ns - 1)
+        assert link.state is SlaveLinkState.PAUSED
+        now_ns = link.due_ns
+        link.tick(now_ns)
+        assert (link.state, link.due_ns) == (SlaveLinkState.CONNECTING, None)
+    link.connected(900, now_ns)  # its log was cut meanwhile
     assert link.take_output() == encode_report(900)
     assert link.closed is None
+    link.failed(LinkEnd.LOST, now_ns + 4_999 * MS)
+    assert link.due_ns == now_ns + 9_999 * MS, "a connection that did not last is one more failure"
+
+
+def test_a_first_connection_that_does_not_last_is_no_reason_to_hurry() -> None:
+    link = following()
+    link.failed(LinkEnd.REFUSED, 7)
+    assert (link.due_ns, link.lasted) == (7 + 250 * MS, False)
+    link.tick(7 + 250 * MS)
+    link.connected(900, 7 + 250 * MS)
+    link.failed(LinkEnd.REFUSED, 8 + 250 * MS)
+    assert link.due_ns == 8 + 750 * MS
 
 
 def test_half_a_frame_does_not_survive_its_connection() -> None:

@@ -42,7 +42,52 @@ def test_the_master_of_a_command_is_followed_until_a_name_server_names_another_p
 
 def test_a_name_server_is_asked_for_the_main_port_of_a_master_whose_port_for_slaves_is_set() -> None:
     """It was not there when this slave registered, and has a main port that the other one does not tell."""
-    registrar = SimpleNamespace(identity=SimpleNamespace(address=OWN), master_address="")
+    registrar = SimpleNamespace(identity=SimpleNamespace(address=OWN), master_address="", master_ha_address="")
     registrar.register_all = lambda: setattr(registrar, "master_address", "10.0.0.2:20911")
     places = GroupPlaces(cast(Any, registrar), ("10.0.0.2:10912",))
     assert places.main_port(places.master_port()) == "10.0.0.2:20911"
+
+
+GIVEN, NAMED = "10.0.0.2:10912", "10.0.0.3:10912"
+
+
+def given(named: str, named_port: str) -> GroupPlaces:
+    registrar = SimpleNamespace(
+        identity=SimpleNamespace(address=OWN),
+        master_address=named,
+        master_ha_address=named_port,
+        register_all=lambda: None,
+    )
+    return GroupPlaces(cast(Any, registrar), (GIVEN,))
+
+
+def test_where_nobody_takes_a_slave_at_the_address_of_its_settings_it_asks_where_a_name_server_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    places = given("10.0.0.3:10911", NAMED)
+    assert places.master_port() == GIVEN
+    for _ in range(2):
+        places.not_followed(GIVEN)
+        assert [places.master_port(), places.master_port()] == [NAMED, NAMED], "it stays where it was taken"
+        places.not_followed(NAMED)
+        assert places.master_port() == GIVEN
+    (line,) = caplog.messages
+    assert line.startswith(f"no master takes this slave at {GIVEN}, its haMasterAddress: it asks at {NAMED}")
+
+
+@pytest.mark.parametrize(
+    ("named", "named_port"),
+    [("", ""), ("10.0.0.2:10911", GIVEN), (OWN, "10.0.0.1:10912")],
+    ids=["nobody", "the same", "itself"],
+)
+def test_the_address_of_the_settings_counts_where_a_name_server_names_nobody_else(named: str, named_port: str) -> None:
+    places = given(named, named_port)
+    places.not_followed(GIVEN)
+    assert places.master_port() == GIVEN
+
+
+def test_what_a_command_said_is_not_left_for_the_settings() -> None:
+    places = given("", "")
+    places.follow(SAID)
+    places.not_followed(SAID.port)
+    assert places.master_port() == SAID.port

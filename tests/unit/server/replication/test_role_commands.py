@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orbitmq.errors import OrbitError
+import pytest
+
+from orbitmq.errors import OrbitError, StoreUnwritableError
 from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest, PromoteRequest
 from orbitmq.replication.settings import BrokerKind
+from orbitmq.server.replication.demotion import DemotionRefused
 from orbitmq.server.replication.role_commands import RoleCommands
 
 
@@ -77,6 +81,29 @@ class Promotion:
 class FullOfFaults:
     async def keep_promoted(self, kind: BrokerKind) -> None:
         raise ZeroDivisionError("a fault in here")
+
+
+class Typo(Demotion):
+    async def check(self, wanted: Any, port: Any, log_id: str) -> None:
+        raise DemotionRefused("the master that is to be followed: 'lcalhost' is no host:port")
+
+
+class Full(Demotion):
+    async def copied(self, wanted: Any, port: Any, successor: Any, log_id: str) -> None:
+        raise StoreUnwritableError("the disk is full")
+
+
+@pytest.mark.parametrize(("demotion", "level"), [(Typo(), logging.WARNING), (Full(), logging.ERROR)])
+async def test_who_asked_for_what_cannot_be_is_no_error_of_the_broker(
+    demotion: Demotion, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asyncio.get_running_loop().create_future()
+    commands = commands_to(Role())
+    commands._demotion = cast(Any, demotion)
+    commands.demote(DemoteRequest(), told.set_result)
+    await told
+    (line,) = caplog.records
+    assert (line.levelno, line.getMessage().partition(":")[0]) == (level, "this broker leads on")
 
 
 async def test_a_slave_whose_promotion_fails_follows_on_and_everybody_who_asked_is_answered() -> None:
