@@ -91,11 +91,12 @@ class PromotedPair:
         self.master = self.slave
         return time.monotonic() - began
 
-    def switch(self) -> float:
-        """Exchange master and slave, both of which run, as soon as the slave counts. Seconds until the master said so."""
-        until(lambda: self.master.runtime()["orbitmqReplicaCopiesCounted"] == "1", LIMIT_S, "a slave that counts")
+    def switch(self, successor: int = 0) -> float:
+        """Exchange master and slave, both of which run, as soon as slaves count. Seconds until the master said so. successor: the id of
+        the slave, where there are others."""
+        until(lambda: self.master.runtime()["orbitmqReplicaCopiesCounted"] != "0", LIMIT_S, "a slave that counts")
         began = time.monotonic()
-        body = DemoteRequest(hands_over=True).encode()
+        body = DemoteRequest(hands_over=True, successor=successor).encode()
         with RawClient(self.master.port) as client:
             answer = client.call(RequestCode.DEMOTE_MASTER, {}, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -108,8 +109,8 @@ class PromotedPair:
 
 
 @contextlib.contextmanager
-def promoted_pair(directory: Path, role: str) -> Iterator[PromotedPair]:
-    pair = PromotedPair(directory, role)
+def promoted_pair(directory: Path, role: str, **settings: object) -> Iterator[PromotedPair]:
+    pair = PromotedPair(directory, role, **settings)
     try:
         yield pair
     finally:
