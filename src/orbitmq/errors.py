@@ -99,6 +99,10 @@ class LogDamagedError(StoreDamagedError):
         self.may_pass = may_pass
 
 
+class LogFileLostError(LogDamagedError):
+    """A file of the log is missing, or was cut short."""
+
+
 class TimerIndexIncompleteError(StoreError):
     """The index of pending timers is being made again from the log; what was asked for may not be in it yet."""
 

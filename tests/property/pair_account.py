@@ -91,6 +91,8 @@ class Account:
     def has(self, machine: Machine, promise: Promise) -> bool:
         if machine.process is not None and promise.offset < machine.process.store.log.start:
             return machine.process.store.confirm_offset >= promise.offset  # its file has gone
+        if machine.process is None and promise.offset < machine.first_offset:
+            return True
         end = promise.offset + len(promise.data)
         return machine.log_bytes(promise.offset, end) == promise.data
 

@@ -443,6 +443,11 @@ class Machine:
 
     # --- its log ----------------------------------------------------------------------------------------------------
 
+    @property
+    def first_offset(self) -> int:
+        """Where its files begin."""
+        return min((int(path.name) for path in (self.root / "commitlog").glob("[0-9]*")), default=0)
+
     def log_bytes(self, begin: int, end: int) -> bytes:
         """What was written; of a machine that does not run, what is in its files."""
         if self.process is not None:

@@ -60,7 +60,9 @@ def test_a_slave_that_is_made_master_before_it_has_copied_all_takes_nothing_for_
             life.tend()
             life.advance(1)
         assert slave.process.store.log.end < slave.process.role._kept.state.seeding_until
-        life.leader.kill()
+        former = life.leader
+        former.kill()
+        assert life.account.has(former, first), "also of a broker that does not run"
         life._promote(slave, rightly=True)
         life.open.clear()
         life.again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from server_process import ServedProcess, clean_environment, until
-from test_pair import Pair, bodies
+from test_pair import Pair, bodies, send
 from test_pair_damage import COUNT, body, damage, facts, log_files, pair_with_messages
+
+from orbitmq.protocol.remoting.commands import ResponseCode
 
 
 @pytest.fixture
@@ -132,3 +135,39 @@ def test_where_the_other_is_away_a_start_is_refused_and_says_what_helps(pair: Pa
     pair.start_slave()
     assert run_mend(directory, "--from", source).returncode == 6, "it is in use"
     pair.slave.stop(signal.SIGTERM)
+
+
+def test_a_file_that_is_cut_short_or_missing_is_fetched_by_a_start_or_by_the_command_that_its_refusal_names(
+    pair: Pair,
+) -> None:
+    with pair.master.client() as client:
+        for number in range(COUNT, 4 * COUNT):
+            assert send(client, body(number)) == ResponseCode.SUCCESS
+    pair.slave.kill()
+    files = sorted((pair.slave.data / "commitlog").iterdir())
+    os.truncate(files[1], 300_000)
+    pair.start_slave()
+    assert "came from the copy at" in pair.slave.log()
+    assert log_files(pair.slave) == log_files(pair.master)
+    until(lambda: facts(pair.master)["CopiesCounted"] == "1", 30, what="a slave that counts")
+
+    pair.slave.stop()
+    ports = pair.master.name_port, pair.master.port
+    files[1].unlink()
+    pair.master.stop()
+    settings = {**pair.slave_settings, "namesrvAddr": f"127.0.0.1:{ports[0]}"}
+    refused = ServedProcess(pair.directory / "slave", command="broker", settings=settings, awaited=False)
+    assert refused.exit_code() == 1
+    found = re.search(r"orbitmq store mend (\S+) --from (127\.0\.0\.1:\d+)", refused.log())
+    assert found is not None, refused.log()[-2_000:]
+    pair.processes.append(
+        master := ServedProcess(pair.directory / "master", settings=pair.master_settings, ports=ports)
+    )
+    pair.master = master
+    shown = run_mend(*found.groups()[:1], "--from", found[2], "--dry-run")
+    assert (shown.returncode, "its file is missing" in shown.stdout) == (1, True), shown.stdout + shown.stderr
+    assert not files[1].exists()
+    mended = run_mend(found[1], "--from", found[2])
+    assert (mended.returncode, mended.stdout.count(found[2])) == (0, 1), mended.stdout + mended.stderr
+    assert log_files(pair.slave) == log_files(master)
+    pair.start_slave()

@@ -208,7 +208,12 @@ class Waiting:
         assert question.text("transactionId") == self.halves[2].text("transactionId")
         master.decide(question, COMMIT)
         again: list[Popped] = []
-        until(lambda: again.extend(master.pop(POPPED, 8)) or bool(again), LIMIT_S, "a popped message that comes back")
+
+        def comes_back() -> bool:
+            again.extend(master.pop(POPPED, 8))
+            return bool(again)
+
+        until(comes_back, LIMIT_S, "a popped message that comes back")
         assert time.monotonic() - self.popped_s > HIDDEN_MS / 1_000 - 1
         assert [one.body for one in again] == [self.name("popped", 2)]
         assert master.ack(again[0]) == ResponseCode.SUCCESS

@@ -20,7 +20,8 @@ LINK_SILENCE_MS: Final = 20_000
 """A peer from which nothing was read for so long is gone (`haHousekeepingInterval`): four heartbeats; RocketMQ's value."""
 
 LINK_RECONNECT_MS: Final = 5_000
-"""Longest pause of a slave before it connects again: a master that refuses it, or is not there, is asked no more often; RocketMQ's value."""
+"""Longest pause of a slave before it connects again: a master that refuses it, or is not there, is asked no more often; RocketMQ's
+value."""
 
 LINK_RECONNECT_FIRST_MS: Final = 250
 """That pause after a connection that lasted: after an exchange of roles a name server knows the new master by then. Each failure doubles

@@ -7,7 +7,8 @@ Rules of this file
 1. An answer is believed in nothing. It has to have the size that was asked for, or less where the other log ends, go on with whole records
    of these positions that pass their checks, and meet our next sound record exactly. It has to repeat the bytes that we have before the
    place and those of our next record; where it is damaged itself on one side of the place, the other side has to do.
-2. Nothing is written before all of that is so: a place is mended whole or not at all.
+2. Nothing is written before all of that is so: a place is mended whole or not at all. Where nobody reads the log meanwhile, a long one is
+   mended in pieces of whole records: killed in between it is damaged still.
 3. A place lies in one file, and below what is confirmed here: the limit.
 4. Nothing is read and nothing is sent here; whoever owns the place brings answers and our own records.
 """
@@ -37,10 +38,19 @@ class MissingRange:
     it, whose end is `end`, and `entries` are what they hold."""
 
     def __init__(
-        self, begin: int, limit: int, segment_bytes: int, before: bytes, due_time: DueTime = no_levels
+        self,
+        begin: int,
+        limit: int,
+        segment_bytes: int,
+        before: bytes,
+        due_time: DueTime = no_levels,
+        *,
+        in_pieces: bool = False,
+        ends_with_theirs: bool = False,
     ) -> None:
         """`limit`: up to there our log is confirmed. `before`: our bytes right before the place, of the same file. `due_time`: of delayed
-        messages among what comes."""
+        messages among what comes. `in_pieces`: a part of a long place is whole as well; the rest is a place of its own.
+        `ends_with_theirs`: our log ends in this file, nobody knows where; it is whole where the other log ends."""
         file_end = begin - begin % segment_bytes + segment_bytes
         if not begin < limit or begin % segment_bytes < len(before):
             raise ValueError(f"nothing is missing at {begin}, with {len(before)} bytes before it, below {limit}")
@@ -50,6 +60,10 @@ class MissingRange:
         self.end = begin
         self.entries: list[Dispatched] = []
         self.is_whole = False
+        self.is_over = True
+        """False of a part of a long place."""
+        self._in_pieces = in_pieces
+        self._ends_with_theirs = ends_with_theirs
         self._before = before
         self._begins_differently = False
         self._parts: list[bytes] = []
@@ -82,15 +96,29 @@ class MissingRange:
                 self._compare(data[max(self.end - at, 0) :], ours)
                 self.is_whole = True
                 return True
+        if is_short and self._ends_with_theirs and self._raw.received_end == self.end and not self._begins_differently:
+            self._keep(b"")
+            self.is_whole = True
+            return True
         if is_short:
             raise RecordError(f"it ends at {answer_end}, before a sound record of ours follows")
         if self._raw.received_end - self.begin > MEND_RANGE_BYTES_MAX:
-            raise RecordError(
-                f"no sound record follows within {MEND_RANGE_BYTES_MAX} bytes: too much is damaged to be mended in place"
-            )
+            self._take_piece()
+            return True
         if self._raw.received_end >= self.limit:
             raise RecordError(f"its records do not end at {self.limit}, where ours do")
         return False
+
+    def _take_piece(self) -> None:
+        if not self._in_pieces:
+            raise RecordError(
+                f"no sound record follows within {MEND_RANGE_BYTES_MAX} bytes: too much is damaged to be mended in place while the broker "
+                "runs; stop it, and run `orbitmq store mend`"
+            )
+        if self._begins_differently:
+            raise RecordError(f"it has other bytes before log position {self.begin}: that is another log")
+        self._keep(b"")
+        self.is_whole, self.is_over = True, False
 
     def _take_records(self, whole: SoundRecords, ours: OurRecord) -> bool:
         """Whether the place ends within these records, or behind them."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.errors import StoreError
+from orbitmq.errors import LogFileLostError, StoreDamagedError, StoreError
 from orbitmq.limits.clock import CLOCK_JUMP_MS
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile, read_checkpoint
@@ -28,6 +28,7 @@ from orbitmq.store.files import Files, Lock
 from orbitmq.store.index import IndexService, Trust
 from orbitmq.store.index_file import IndexFileShape
 from orbitmq.store.known_queues import read_known_queues
+from orbitmq.store.lost_files import lost_files
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.numbering import follow
 from orbitmq.store.queues import ConsumeQueues
@@ -182,8 +183,8 @@ class _Opening:
         mark_file = MarkFile(files, root)
         mark = self._load_mark(mark_file, abort_exists)
         page = read_checkpoint(files, root / CHECKPOINT_FILE) or Checkpoint()
-        log.sequence.load()
         trusted = mark is not None and page.digest() in mark.checkpoints
+        self._take_up_log(mark.end if trusted and mark else 0)
         limit = mark.positions.get(self.queues.name, 0) if trusted and mark else log.sequence.end_offset
         known = read_known_queues(files, root, mark, files.boot_id(), log.start) if trusted and mark else None
         self.queues.load(limit, known)
@@ -228,6 +229,23 @@ class _Opening:
         logger.info("%s", report.text(), extra={"event": "recovery"})
         self._report_future()
         return store
+
+    def _take_up_log(self, end: int) -> None:
+        """Its files. LogFileLostError where some are not there that were, up to `end` at least."""
+        sequence, why = self.log.sequence, ""
+        try:
+            sequence.load()
+        except StoreDamagedError as error:
+            why, remedy = str(error.args[0]), error.remedy
+        else:
+            if not sequence.segments or sequence.end_offset >= end:
+                return
+            why, remedy = f"the log reached offset {end}, its last file ends at {sequence.end_offset}", None
+        lost = lost_files(self.files, sequence.directory, sequence.segment_size, end)
+        if lost:
+            begin = lost[0].base
+            raise LogFileLostError(why, begin, begin + sequence.segment_size, remedy=remedy)
+        raise StoreDamagedError(why, remedy=remedy)
 
     def _finish(self, others: Sequence[Recoverable]) -> None:
         """Everything that counts has been given to what is derived of it."""

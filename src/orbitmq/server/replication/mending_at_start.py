@@ -38,13 +38,12 @@ async def mend_before_start(process: Surroundings, own_name_server: str | None, 
         for tried in range(MEND_AT_START_TRIES):
             copies = await _other_copies(process, own_name_server, stopped)
             asks = {one: partial(log_range, one, clock=process.clock, calling=process.calling) for one in copies}
-            left = [
-                place
-                for place in await stopped.mend(
-                    met.position, met.until, asks, process.settings.broker.broker_name, why=met.args[0]
-                )
-                if not place.came_from
-            ]
+            group = process.settings.broker.broker_name
+            if stopped.lost:
+                found = await stopped.bring(asks, group)
+            else:
+                found = await stopped.mend(met.position, met.until, asks, group, why=met.args[0])
+            left = [place for place in found if not place.came_from]
             if not left:
                 return
             if stopped.has_answered or not copies or tried + 1 == MEND_AT_START_TRIES:

@@ -19,7 +19,6 @@ from orbitmq.server.replication.asking import log_range
 from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
 from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import OsFiles
-from orbitmq.store.inspection import read_sequence
 
 
 async def mend_by_hand(
@@ -27,17 +26,24 @@ async def mend_by_hand(
 ) -> list[DamagedPlace]:
     """What was damaged. The settings say how others are called; the size of files is that of the files. Raises OrbitError; OSError."""
     files, root = OsFiles(), settings.data
-    there = read_sequence(files, log_directory or root / "commitlog").files
+    directory = log_directory or root / "commitlog"
+    sizes = [files.file_size(directory / name) for name in files.list_dir(directory) if name.isdigit()]
     stopped = StoppedLog(
-        files, root, log_directory, there[0].size if there else settings.store.mapped_file_size_commit_log
+        files, root, log_directory, max(sizes, default=0) or settings.store.mapped_file_size_commit_log
     )
     try:
+        if dry_run and stopped.lost:
+            return stopped.lost_places()
         if dry_run:
             return [place for stretch in stopped.stretches() for place in stopped.places(*stretch)]
         if not stopped.has_copies:
             raise StoreError(f"{root} has no copies: it never had a slave of ours, and never was one")
         calling = Calling(CallsCertificates(settings.tls).context, inner_credentials(settings.access))
         copies = {source: partial(log_range, source, clock=SystemClock(), calling=calling)}
-        return [place for stretch in stopped.stretches() for place in await stopped.mend(*stretch, copies, group="")]
+        found = await stopped.bring(copies, group="")
+        if all(place.came_from for place in found):
+            for stretch in stopped.stretches():
+                found += await stopped.mend(*stretch, copies, group="")
+        return found
     finally:
         stopped.close()

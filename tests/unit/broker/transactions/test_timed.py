@@ -20,8 +20,8 @@ from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest
 from orbitmq.protocol.sysflag import TransactionType, transaction_type
 from orbitmq.store.files import OsFiles
 from orbitmq.store.worker import InlineWorker
-from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.appending import NOT_ATTACHED
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.rocketmq.exchange import TimerExchange
@@ -133,7 +133,9 @@ def test_a_copy_does_nothing_to_the_files_and_says_who_does(far: FarRig) -> None
     for action in FarTierAction:
         answer = far.call(RequestCode.FAR_TIER, body=FarTierRequest(action).encode())
         refused = (ResponseCode.SERVICE_NOT_AVAILABLE, NOT_ATTACHED)
-        assert (answer.code, answer.remark) == ((ResponseCode.SUCCESS, None) if action is FarTierAction.STATUS else refused)
+        assert (answer.code, answer.remark) == (
+            (ResponseCode.SUCCESS, None) if action is FarTierAction.STATUS else refused
+        )
 
 
 def committed_far(far: FarRig) -> Command:

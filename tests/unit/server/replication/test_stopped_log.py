@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 from tests.worlds.little_store import SMALL, LittleStore
 
 from orbitmq.broker.table_records.identity import IDENTITY_FILE
-from orbitmq.errors import ConnectionLostError, LogDamagedError, StoreError, StoreLockedError
+from orbitmq.errors import ConnectionLostError, LogDamagedError, LogFileLostError, StoreError, StoreLockedError
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
+from orbitmq.replication import missing_range
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
 from orbitmq.replication.kept_state import REPLICATION_FILE, KeptState
 from orbitmq.replication.range_answers import OwnLog, check_range
@@ -18,6 +20,7 @@ from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import OsFile, OsFiles
+from orbitmq.store.lost_files import lost_files
 
 FILE = SMALL.mapped_file_size_commit_log
 ID = "ab" * 16
@@ -195,3 +198,90 @@ async def test_a_start_says_what_is_to_be_mended_a_sector_that_cannot_be_read_to
         patched.setattr(OsFile, "pread", failing)
         with pytest.raises(OSError, match="Input/output error"):
             LittleStore(tmp_path)
+
+
+# --- files that were lost -------------------------------------------------------------------------------------------------
+
+
+def lose(stopped: Stopped, base: int, left: int | None) -> None:
+    path = stopped.root / "commitlog" / f"{base:020}"
+    if left is None:
+        path.unlink()
+    else:
+        os.truncate(path, left)
+
+
+async def brought(stopped: Stopped) -> list[DamagedPlace]:
+    log = stopped.log()
+    try:
+        return await log.bring({"other:1": stopped.ask}, group="pair")
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("left", [None, 0, 5_000], ids=["missing", "emptied", "cut short"])
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "second", "last"])
+async def test_a_file_that_was_lost_comes_whole_from_the_copy(
+    tmp_path: Path, number: int, left: int | None, killed: bool
+) -> None:
+    """But one of which nobody knows: the first, which retention may have removed, and the last, where the mark of a killed broker ends
+    before it."""
+    stopped = Stopped(tmp_path, killed=killed)
+    base = list(range(0, stopped.end, FILE))[number]
+    lose(stopped, base, left)
+    if (number, left) == (0, None) or (killed and number == -1 and not left):
+        assert await brought(stopped) == []
+        return
+    with pytest.raises(LogFileLostError):
+        LittleStore(tmp_path)
+    (place,) = await brought(stopped)
+    assert (place.position, place.came_from) == (base, "other:1")
+    assert place.size_bytes == min(FILE, stopped.end - base)
+    assert stopped.found() == []
+    again = LittleStore(tmp_path)
+    assert again.log_bytes(0, stopped.end) == stopped.theirs[: stopped.end]
+    assert len(again.bodies()) == 60
+    again.close()
+
+
+async def test_a_lost_file_of_which_the_copy_lacks_a_record_is_not_made(tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path)
+    lose(stopped, FILE, 4_000)
+    theirs = bytearray(stopped.theirs)
+    theirs[FILE + 700] ^= 1
+    stopped.theirs = bytes(theirs)
+    (place,) = await brought(stopped)
+    assert (place.came_from, place.refusals[:8]) == ("", "other:1:")
+    assert (tmp_path / "commitlog" / f"{FILE:020}").stat().st_size == 4_000, "nothing was changed"
+
+
+async def test_a_last_file_is_not_made_from_a_copy_that_was_behind(tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path)
+    lose(stopped, stopped.end - stopped.end % FILE, None)
+    stopped.end = stopped.at(57)
+    (place,) = await brought(stopped)
+    assert (place.came_from, "and ours was confirmed up to" in place.refusals) == ("", True)
+
+
+async def test_a_long_place_is_mended_in_parts_while_nobody_has_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Stopped(tmp_path)
+    monkeypatch.setattr(missing_range, "MEND_RANGE_BYTES_MAX", 5_000)
+    monkeypatch.setattr(missing_range, "MEND_READ_BYTES", 5_000)
+    path = tmp_path / "commitlog" / f"{FILE:020}"
+    data = bytearray(path.read_bytes())
+    data[500:] = bytes(len(data) - 500)
+    path.write_bytes(data)
+    (place,) = await stopped.mended()
+    assert place.came_from == "other:1"
+    assert place.size_bytes > 2 * 5_000
+    assert stopped.found() == []
+
+
+def test_with_another_file_size_configured_nothing_is_lost(tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path)
+    assert lost_files(OsFiles(), tmp_path / "commitlog", FILE, stopped.end) == []
+    for size in (FILE // 2, FILE * 2):
+        assert lost_files(OsFiles(), tmp_path / "commitlog", size, stopped.end) == []
