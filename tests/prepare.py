@@ -1,12 +1,14 @@
 """`python -m tests.prepare`: fetch and build what the suites would fetch and build in the middle of a run, side by side.
 
 Programs of other makers come from Maven, npm, pip and Go, and take a minute in which the machine waits for the network; the archive of
-Spark's classes takes 50 s of CPU, and what is written in Go a minute. What cannot be had is not said here: the tests that need it say it.
+Spark's classes takes 50 s of CPU, and what is written in Go a minute. The tests themselves are compiled, which takes 30 s of CPU and which
+every lane would do at once. What cannot be had is not said here: the tests that need it say it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -55,6 +57,15 @@ def node_clients() -> None:
     node_modules("grpc_clients/node")
 
 
+def collected() -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-qq", "--collect-only"],
+        cwd=TESTS.parent,
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+
+
 def timed(build: Callable[[], object]) -> str:
     began = time.monotonic()
     with contextlib.suppress(Missing):
@@ -67,6 +78,9 @@ if __name__ == "__main__":
         print(
             "prepared:",
             ", ".join(
-                pool.map(timed, (java_builds, quick_start, go_programs, node_clients, python_clients, load_generator))
+                pool.map(
+                    timed,
+                    (java_builds, quick_start, collected, go_programs, node_clients, python_clients, load_generator),
+                )
             ),
         )
