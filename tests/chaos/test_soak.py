@@ -1,6 +1,6 @@
 """Half load for long: the memory of server, producer and consumer stays flat, and every message arrives.
 
-`SOAK_SECONDS` (default 30) says for how long; `make soak` runs an hour. Memory is judged by its growth from the second quarter
+`SOAK_SECONDS` (default 15) says for how long; `make soak` runs an hour. Memory is judged by its growth from the second quarter
 of the run to the last; in a short run that says little, so the bound is wide there.
 """
 
@@ -17,7 +17,7 @@ import pytest
 from programs import Program
 from server_process import ServedProcess, until
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))
 GROWTH_MB = 8.0 if SECONDS >= 600 else 40.0
 CAPACITY_S = 5.0
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(SECONDS + 240)]  # half of what the machine can do

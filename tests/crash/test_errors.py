@@ -24,7 +24,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
 
 SEED = 11
-TURNS = 40
+TURNS = 26
 SPACE_KINDS = ("create", "mkdir", "write", "truncate", "allocate")
 """Calls that need space."""
 

@@ -22,7 +22,7 @@ from orbitmq.store.recovery import LastWriter
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
 
-LIVES = 60
+LIVES = 32
 STEPS = 60
 QUEUES = 2
 

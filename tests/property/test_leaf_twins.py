@@ -106,7 +106,7 @@ FIELDS = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(FIELDS)
 def test_records(twin: Any, fields: tuple[Any, ...]) -> None:
     assert outcome(twin.encode_stored, *fields) == outcome(REFERENCES["encode_stored"], *fields)
@@ -153,7 +153,7 @@ def read_alone(data: bytes, at: int) -> Any:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(mutated(SEVERAL_RECORDS), st.integers(-2, 3))
 def test_properties_of_records(twin: Any, data: bytes, at: int) -> None:
     found = REFERENCES["plain_properties"](memoryview(data), at)
@@ -182,7 +182,7 @@ ITEMS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(mutated(st.lists(ITEMS, max_size=4).map(encode_batch)))
 def test_batches(twin: Any, body: bytes) -> None:
     assert outcome(twin.batch_rows, body, BITS) == outcome(REFERENCES["batch_rows"], body, BITS)
@@ -194,7 +194,7 @@ UNITS = st.lists(
 ).map(lambda rows: b"".join(reading.UNIT.pack(*row) for row in rows))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     mutated(UNITS), st.integers(1, 8), st.integers(1, 90), st.integers(0, 60), st.none() | st.sets(st.integers(-2, 2))
 )
@@ -205,7 +205,7 @@ def test_spans(twin: Any, units: bytes, count: int, size: int, start: int, codes
     assert twin.choose_spans(*arguments) == REFERENCES["choose_spans"](*arguments)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.binary(max_size=40), st.text(max_size=6), st.sampled_from([0, 0x10, 0x20, 0x30])), max_size=4
@@ -247,7 +247,7 @@ COPIED = st.tuples(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.lists(COPIED, max_size=5), st.integers(0, 3), st.data())
 def test_usual_entries(
     twin: Any, rows: list[tuple[str, int, int, int, bytes, bytes]], begin: int, data: st.DataObject
@@ -363,7 +363,7 @@ def layered(data: bytes) -> Any:
 SHY = ("TAGS",)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(mutated(STORED) | STORED, max_size=3), st.sampled_from(["", "a"]), st.sampled_from([(), SHY]))
 def test_restored_rows(twin: Any, stored_records: list[bytes], needed: str, shy: tuple[str, ...]) -> None:
     """What the twin understands it reads and encodes as the layers do; the rest it leaves alone."""
@@ -429,7 +429,7 @@ def timer_entries(draw: st.DrawFn) -> Dispatched:
     )
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(timer_entries(), max_size=3))
 def test_usual_timers(twin: Any, entries: list[Dispatched]) -> None:
     """What the twin understands it reads as the general way does; the rest it leaves alone."""
@@ -468,7 +468,7 @@ DUE_UNITS = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     st.lists(DUE_UNITS, max_size=12), st.integers(0, 12), st.sampled_from([1, 5, 13]), st.integers(0, 300),
     st.integers(-60, 700), st.sampled_from([1, 100, 1_000]),

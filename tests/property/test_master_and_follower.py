@@ -9,7 +9,7 @@ import pytest
 from tests.property.master_bugs import PLANTS
 from tests.property.master_life import run
 
-SEEDS = range(40)
+SEEDS = range(20)
 SHARE = 20
 """Lives of one test."""
 

@@ -17,7 +17,7 @@ from tests.property.pair_life import Life, run
 from orbitmq.protocol.properties import Property
 from orbitmq.replication.settings import BrokerKind
 
-SEEDS = range(30)
+SEEDS = range(15)
 SHARE = 15
 """Lives of one test."""
 

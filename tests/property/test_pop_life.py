@@ -48,7 +48,7 @@ from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 STEPS = 60
 CALLS_MAX = 900
-SEEDS = 40
+SEEDS = 24
 LONGEST_MS = 40_000
 
 

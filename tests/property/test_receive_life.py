@@ -48,7 +48,7 @@ from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
 from orbitmq.store.durability import PutStatus
 
-SEEDS = 40
+SEEDS = 24
 NEVER_MS = 1 << 60
 GONE_MS = 43_200_000
 """Invisible time of what is popped for callers that are gone: nobody would see it again here."""

@@ -274,7 +274,7 @@ class SynchronousStoreModel(StoreModel):
 
 
 BUDGET = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -17,6 +17,7 @@ from orbitmq import leaf
 from orbitmq.timing.far import keeper, plan
 
 NEAR_SEEDS = range(60)
+"""Among these planted bugs are caught; two thirds of them are enough where nothing is planted."""
 NEAR_SEEDS_PLAIN = NEAR_SEEDS[:20]
 """Fewer without the leaf, where continuous integration only asks whether its plain twins fit."""
 FAR_SEEDS = range(10_000, 10_020)
@@ -47,7 +48,7 @@ def little_far(monkeypatch: pytest.MonkeyPatch) -> MakeTier:
     return make
 
 
-@pytest.mark.parametrize("first", (NEAR_SEEDS if leaf.IS_COMPILED else NEAR_SEEDS_PLAIN)[::SHARE])
+@pytest.mark.parametrize("first", (NEAR_SEEDS[:40] if leaf.IS_COMPILED else NEAR_SEEDS_PLAIN)[::SHARE])
 def test_every_promise_is_kept(first: int) -> None:
     problems = [
         (verdict.seed, verdict.problem) for seed in range(first, first + SHARE) if (verdict := run(seed)).problem

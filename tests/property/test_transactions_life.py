@@ -70,7 +70,7 @@ LATER_MS = 4_000_000_000_000
 """A clock so far ahead that every file has expired."""
 STEPS = 40
 CALLS_MAX = 700
-SEEDS = 40
+SEEDS = 24
 TINY = msgspec.structs.replace(SMALL_STORE, mapped_file_size_commit_log=16 * 1024)
 
 

@@ -21,7 +21,7 @@ from .plain_rows import batch_rows, plain_rows, record_batch
 from .random_records import record_data
 
 NAMES = list(COLUMN_TYPES)
-REPEATABLE = settings(max_examples=120, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+REPEATABLE = settings(max_examples=80, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 
 
 @REPEATABLE

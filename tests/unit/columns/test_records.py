@@ -19,7 +19,7 @@ _FORMS = st.sampled_from(list(PropertiesForm))
 
 
 @given(record_data(), _FORMS, st.sampled_from(["broker-a", None]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_column_is_what_the_plain_decoder_says(
     drawn: tuple[bytes, list[int]], properties: PropertiesForm, broker_name: str | None
 ) -> None:
@@ -35,7 +35,7 @@ def test_every_column_is_what_the_plain_decoder_says(
 
 
 @given(record_data(), st.lists(st.sampled_from(list(COLUMN_TYPES)), unique=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_columns_in_any_order(drawn: tuple[bytes, list[int]], names: list[str]) -> None:
     data, starts = drawn
     batch = record_batch(data, np.array(starts, np.int64), names, "b", PropertiesForm.MAP)
@@ -45,7 +45,7 @@ def test_any_columns_in_any_order(drawn: tuple[bytes, list[int]], names: list[st
 
 
 @given(record_data(base=1000, plain=True), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_changed_byte_is_judged_as_the_plain_check_does(drawn: tuple[bytes, list[int]], data: st.DataObject) -> None:
     original, starts = drawn
     changed = bytearray(original)
@@ -70,7 +70,7 @@ def test_a_length_with_its_top_bit_is_told_as_the_plain_check_tells_it(topic: by
 
 
 @given(record_data(), st.integers(1, 2000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_small_batches_hold_the_same_rows(drawn: tuple[bytes, list[int]], batch_bytes: int) -> None:
     data, starts = drawn
     names = list(COLUMN_TYPES)
@@ -85,7 +85,7 @@ def test_small_batches_hold_the_same_rows(drawn: tuple[bytes, list[int]], batch_
 
 
 @given(record_data(), st.integers(0, 60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_walk_stops_before_what_is_not_whole(drawn: tuple[bytes, list[int]], missing: int) -> None:
     data, starts = drawn
     cut = data[: max(len(data) - missing, 0)]

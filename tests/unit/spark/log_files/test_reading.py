@@ -135,7 +135,7 @@ def test_a_destroyed_stretch_is_told_once_with_its_size(tmp_path: Path, partitio
 
 def test_random_damage_loses_nothing_else(tmp_path: Path) -> None:
     chance = random.Random(7)
-    for round_number in range(30):
+    for round_number in range(12):
         store = tmp_path / str(round_number)
         log = filled(store / "store", 120, seed=round_number)
         for _ in range(chance.randrange(1, 6)):
