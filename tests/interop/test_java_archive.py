@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,10 @@ from orbitmq.spark.pipelines import archive
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "spark"))
+
+from class_archive import quick_environment
+
 pytestmark = pytest.mark.java
 
 COUNT, DELAYED_COUNT = 300, 20
@@ -35,7 +40,9 @@ def _java(available: Callable[[Callable[[], object]], None]) -> None:
 
 
 @pytest.fixture
-def spark() -> Iterator[SparkSession]:
+def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    for name, value in quick_environment().items():
+        monkeypatch.setenv(name, value)
     try:
         started = session("local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.ui.showConsoleProgress": False})
     except SparkUnavailableError as reason:

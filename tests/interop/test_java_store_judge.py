@@ -22,7 +22,7 @@ pytestmark = pytest.mark.java
 
 Brokers = Callable[..., BrokerUnderTest]
 
-COUNT = 1200
+COUNT = 900
 CRASH_AFTER_S = 1.5
 OVER_JAVA_STOP = 4
 """A level (30 s) that is still pending after the 15 s that the Java broker takes to stop."""

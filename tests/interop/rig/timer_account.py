@@ -20,6 +20,7 @@ REPEATED_MS = 10_000
 TIMER_SETTINGS: Final = SMALL_FILES | {
     "mappedFileSizeTimerLog": str(52 * 100),
     "timerRollWindowSlot": "30",
+    "timerFlushIntervalMs": "2000",
     "recallMessageEnable": "true",
 }
 
@@ -100,11 +101,11 @@ class TimerAccount:
         """
         last = max(self.due.values()) / 1000
         wanted = set(self.due) - self.recalled
-        time.sleep(max(last - time.time(), 0))
+        time.sleep(max(last + 4 - time.time(), 0))
         with broker.wire() as wire:
             while True:
                 found = wire.read_queue(TIMER_TOPIC, 0)
-                if time.time() > last + 25 or (time.time() > last + 4 and wanted <= {s.body for s in found}):
+                if time.time() > last + 25 or wanted <= {s.body for s in found}:
                     break
                 time.sleep(0.5)
         bodies = Counter(stored.body for stored in found)
