@@ -12,6 +12,7 @@ from pathlib import Path
 from generated_pages import write_or_compare
 
 from orbitmq.limits.server import METRIC_SERIES_MAX
+from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS
 from orbitmq.telemetry.metric import OTHERS, Metric
 
@@ -44,12 +45,18 @@ SECTIONS: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
     ("The process", "Prometheus' own names.", lambda name: name.startswith("process_")),
 )
 
+SERVICE = (
+    "Those of `orbitmq pipeline serve`, on a port of its own, with the label `service` on every sample. `part` is a stream or a job of its"
+    " file. The table is [figures.py](../src/orbitmq/spark/pipelines/serving/figures.py)."
+)
+
 
 def render() -> str:
     """The whole document."""
     parts = [INTRODUCTION]
     for title, text, belongs in SECTIONS:
         parts.append(f"\n## {title}\n\n{text}\n\n{_table([metric for metric in ALL if belongs(metric.name)])}")
+    parts.append(f"\n## The service of pipelines\n\n{SERVICE}\n\n{_table(list(SERVICE_METRICS))}")
     return "".join(parts)
 
 

@@ -15,7 +15,9 @@ from generated_pages import write_or_compare
 
 from orbitmq.instants import span
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
-from orbitmq.spark.pipelines.settings import Form, NamedSetting, TimeKind, settings_of
+from orbitmq.spark.pipelines.serving.service_file import UPKEEP, ServiceSettings, job_named
+from orbitmq.spark.pipelines.serving.stream_settings import TableStreamSettings, TopicStreamSettings
+from orbitmq.spark.pipelines.settings import Form, NamedSetting, Pipeline, TimeKind, settings_of
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "pipelines.md"
 
@@ -64,17 +66,41 @@ step that failed or was stopped is the last one.
 """
 
 
+SERVICE: Final = """\
+## Files of services
+
+`orbitmq pipeline serve FILE.toml` runs the streams and jobs of a file ([guide](../howto/pipelines/serve.md)). `--check` says what is
+wrong with it. Parts are `[spark]` and `[defaults]` as above, `[service]`, and `[[stream]]` and `[[job]]`, each with a `name` of its own.
+
+A job has a `pipeline`: one of those above, `compact` or `vacuum`; `every`, a SPAN, or `cron`, five or six fields in the time zone `zone`
+(UTC); and the settings of the pipeline. A stream has a `sink`: `archive`, with the settings of the pipeline archive, `topic` or `table`.
+"""
+
+
 def page() -> str:
-    return "\n".join([HEAD, *(line for name in PIPELINES for line in _pipeline(name))])
+    """The whole document."""
+    lines = [HEAD, *(line for name in PIPELINES for line in _pipeline(name, pipeline_named(name))), SERVICE]
+    for name, settings in (
+        ("[service]", ServiceSettings),
+        ('[[stream]] with sink = "topic"', TopicStreamSettings),
+        ('[[stream]] with sink = "table"', TableStreamSettings),
+    ):
+        lines += [f"### {name}\n", *_table(settings)]
+    for name in UPKEEP:
+        lines += _pipeline(name, job_named(name), "###")
+    return "\n".join(lines)
 
 
-def _pipeline(name: str) -> Iterator[str]:
-    function = pipeline_named(name)
-    yield f"## {name}\n"
+def _pipeline(name: str, function: Pipeline, head: str = "##") -> Iterator[str]:
+    yield f"{head} {name}\n"
     yield (inspect.getdoc(function) or "") + "\n"
+    yield from _table(function.settings_type)
+
+
+def _table(settings_type: type) -> Iterator[str]:
     yield "| setting | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    for setting in settings_of(function.settings_type):
+    for setting in settings_of(settings_type):
         cells = (f"`{setting.name}`", _form(setting), _default(setting), setting.setting.help)
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""

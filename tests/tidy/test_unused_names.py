@@ -22,6 +22,7 @@ ALLOWED = {
     "format_arguments": "typer calls it",
     "ignore_aliases": "PyYAML calls it",
     "format_commands": "typer calls it",
+    **dict.fromkeys(("do_GET", "handle_error", "log_message"), "http.server calls it"),
     "pytest_addoption": "pytest calls it",
     "pytest_terminal_summary": "pytest calls it",
     "pushFilters": "Spark calls it",

@@ -39,6 +39,8 @@ class ExitCode(enum.IntEnum):
     """The topic, group, message or broker asked for does not exist."""
     IN_USE = 6
     """Another process holds the store or the port."""
+    GIVEN_UP = 7
+    """A stop did not wait for what was under way, because its time had passed; the next start does it again."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
 

@@ -44,7 +44,7 @@ COMMANDS: Final = {
     ),
     "pipeline": CommandEntry(
         "orbitmq.cli.pipelines",
-        "Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
+        "Bulk jobs on Spark: archive, replay, schedule, redrive, report, files of them, services.",
     ),
     "archive": CommandEntry(
         "orbitmq.cli.archives", "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows."
@@ -60,7 +60,7 @@ COMMANDS: Final = {
 
 EPILOG: Final = (
     "Exit codes: 0 ok, 1 findings or failure, 2 usage or configuration, 3 no server reached, 4 refused by a server, "
-    "5 not found, 6 store or port in use, 130 interrupted."
+    "5 not found, 6 store or port in use, 7 given up at a stop, 130 interrupted."
 )
 
 

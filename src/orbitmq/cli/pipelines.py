@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from orbitmq.cli.exit_codes import ExitCode
-from orbitmq.cli.output import print_json, write_text
+from orbitmq.cli.output import print_json, show_rows, write_text
 from orbitmq.cli.shared_options import (
     Output,
     OutputCommand,
@@ -67,7 +67,7 @@ class PipelineGroup(TyperGroup):
 
 app = typer.Typer(
     cls=PipelineGroup,
-    help="Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
+    help="Bulk jobs on Spark: archive, replay, schedule, redrive, report, files of them, services.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -91,6 +91,36 @@ def run(
     if master is None and remote is None:
         where = {"master": said.master, "remote": said.remote}
     _run(said.steps, **where, conf={**said.conf, **_conf(conf or ())})
+
+
+@app.command(cls=OutputCommand)
+def serve(
+    file: Annotated[str, typer.Argument(metavar="FILE.toml", help="Streams and jobs.", show_default=False)],
+    check: Annotated[bool, typer.Option("--check", help="Say what is wrong with the file, and start nothing.")] = False,
+    log_format: Annotated[str, typer.Option("--log-format", help="Form of the log lines: text or json.")] = "text",
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = None,
+) -> None:
+    """Run the streams and scheduled jobs of a file in one session, until SIGTERM or Ctrl-C.
+
+    Exit code 0 after a stop in order, 7 where a batch under way was given up, 1 where Spark is gone.
+    """
+    from orbitmq.spark.pipelines.serving.service import serve as serve_file
+    from orbitmq.spark.pipelines.serving.service_file import read_service_file
+
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter(f"--log-format is {log_format!r}, neither text nor json")
+    said = read_service_file(file)
+    if check:
+        parts = [
+            {"part": part.name, "kind": "stream" if part.is_stream else "job", "does": part.does} for part in said.parts
+        ]
+        show_rows(parts, columns=("part", "kind", "does"), empty="nothing")
+        return
+    end = serve_file(said, log_format=log_format, master=master, remote=remote, conf=_conf(conf or ()))
+    if end.exit_code:
+        raise typer.Exit(end.exit_code)
 
 
 @app.command(name="submit-script", cls=OutputCommand)

@@ -216,3 +216,55 @@ PAYLOAD_REGISTRY_TIMEOUT_MS: Final = 10_000
 
 PAYLOAD_REGISTRY_RETRIES: Final = 3
 """How often a request to a schema registry is tried again; its client waits a second, two, four in between."""
+
+# --- the service of pipelines ---------------------------------------------------------------------------------------
+SERVICE_PARTS_MAX: Final = 64
+"""Streams and jobs of one service: each has a thread, and all share one driver."""
+
+SERVICE_NAME_CHARS_MAX: Final = 64
+"""The name of a stream or job: it stands in metrics, in log lines, and as the name of a directory."""
+
+SERVICE_RESTART_MS: Final = 1_000
+"""Pause before a stream or job that failed is begun again; each further failure doubles it."""
+
+SERVICE_RESTART_MS_MAX: Final = 300_000
+"""The longest of these pauses: what was repaired goes on within five minutes, and what stays broken writes 300 log lines a day."""
+
+SERVICE_STOP_MS: Final = 60_000
+"""Default of `stop-within`: as long as a batch of the sizes that are usual here takes on a busy machine."""
+
+SERVICE_STOP_MS_MAX: Final = 3_600_000
+"""The longest; no supervisor waits for more."""
+
+SERVICE_LOOK_MS: Final = 500
+"""How often a stream looks at its query, and the service at its session."""
+
+SERVICE_BATCH_ROWS: Final = 100_000
+"""Default of `rows-per-batch` of a stream: a second or two of work."""
+
+SERVICE_REASON_CHARS_MAX: Final = 500
+"""As much of the reason of a failure is shown by `/readyz`; the log has all of it."""
+
+SERVICE_HTTP_TIMEOUT_S: Final = 5.0
+"""Patience with a client of the HTTP port that says nothing."""
+
+SERVICE_HTTP_REQUESTS_MAX: Final = 16
+"""Requests of the HTTP port that are answered at a time; further connections are closed."""
+
+SERVICE_LOG_REPEATS_MAX: Final = 1_000
+"""Log lines of one wording in ten seconds: ten batches a second of every stream that there may be."""
+
+SERVICE_LINEAGE_EVENTS_MAX: Final = 1_000
+"""Events that wait for a lineage server that is slow or away; further ones are dropped and counted."""
+
+SERVICE_LINEAGE_TIMEOUT_MS: Final = 5_000
+"""Patience with one request to a lineage server."""
+
+SERVICE_CLOCK_LOOK_MS: Final = 10_000
+"""Longest wait for the next run of a job without a look at the clock, which may have been set."""
+
+SERVICE_END_SLACK_MS: Final = 2_000
+"""Beside the time of a stop, for the thread of a query to say that it gave its batch up."""
+
+SERVICE_SESSION_END_MS: Final = 10_000
+"""For the end of the Spark session; then its Java ends with the process."""

@@ -8,7 +8,7 @@ Rules of this file
    own, at the latest when the log is closed: peers can cause lines, but cannot fill a disk with them.
 2. Time comes with the record; no clock is read here and nothing wakes up.
 3. Fields of JSON lines are named once and keep their names: `time`, `level`, `logger`, `event`, `message`, `values`,
-   `traceback`.
+   `traceback`. `values` is a list, or an object where the wording names its values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -59,12 +59,18 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.args:
-            values = record.args if isinstance(record.args, tuple) else (record.args,)
-            line["values"] = [value if isinstance(value, int | float | str | bool) else str(value) for value in values]
+            if isinstance(record.args, Mapping):
+                line["values"] = {str(name): _plain(value) for name, value in record.args.items()}
+            else:
+                line["values"] = [_plain(value) for value in record.args]
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         # Surrogates cannot be encoded; they come from bytes that were no UTF-8.
         return msgspec.json.encode(_clean(line)).decode()
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | bool) else str(value)
 
 
 def _clean(value: object) -> object:

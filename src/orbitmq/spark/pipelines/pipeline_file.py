@@ -27,7 +27,7 @@ Rules of this file
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,7 +35,7 @@ from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.names import pipeline_named
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
-from orbitmq.spark.pipelines.settings import from_values, settings_of
+from orbitmq.spark.pipelines.settings import NamedSetting, from_values, settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,16 +64,8 @@ class PipelineFile(NamedTuple):
 
 def read_file(path: str | Path) -> PipelineFile:
     """Raises ConfigurationError that names the file, the step and what is wrong with it."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}") from error
-    for name in content:
-        if name not in _PARTS:
-            raise ConfigurationError(f"{path}: there is no part {name!r}", remedy=f"the parts are {', '.join(_PARTS)}")
-    spark, defaults = (_table(content, part, path) for part in ("spark", "defaults"))
+    content = toml_of(path, _PARTS)
+    defaults = table_of(content, "defaults", path)
     steps = content.get("step", [])
     if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
         raise ConfigurationError(f"{path} has no step", remedy='begin each one with [[step]] and pipeline = "..."')
@@ -88,13 +80,37 @@ def read_file(path: str | Path) -> PipelineFile:
     unused = sorted(defaults.keys() - used)
     if unused:
         raise ConfigurationError(f"{path}: no step has the setting {unused[0]} that stands under [defaults]")
-    conf = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in _flat(spark, path)}
+    return PipelineFile(*session_of(content, path), tuple(found))
+
+
+def toml_of(path: str | Path, parts: Sequence[str]) -> dict[str, Any]:
+    """The content of a file that has these parts at most. ConfigurationError for another one, and for what is no TOML."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+    for name in content:
+        if name not in parts:
+            raise ConfigurationError(f"{path}: there is no part {name!r}", remedy=f"the parts are {', '.join(parts)}")
+    return content
+
+
+def session_of(
+    content: Mapping[str, Any], path: str | Path
+) -> tuple[str | None, str | None, dict[str, str | bool | int | float]]:
+    """What the part [spark] says: master, remote, and settings of Spark by their full names."""
+    conf = {
+        name if name.startswith("spark.") else f"spark.{name}": value
+        for name, value in _flat(table_of(content, "spark", path), path)
+    }
     where = {name: conf.pop(f"spark.{name}", None) for name in _WHERE}
     for name, value in where.items():
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"{path}: {name} under [spark] is {value!r}, not a text")
     master, remote = (None if value is None else str(value) for value in where.values())
-    return PipelineFile(master, remote, conf, tuple(found))
+    return master, remote, conf
 
 
 def run_file(spark: SparkSession, path: str | Path, *, run: Run = ALONE) -> list[Summary]:
@@ -117,16 +133,23 @@ def _step(step: Mapping[str, Any], defaults: Mapping[str, Any], now_ms: int, use
         raise ConfigurationError("it does not say which pipeline it is", remedy='write pipeline = "archive"')
     function = pipeline_named(name)
     settings = settings_of(function.settings_type)
-    known = {setting.name for setting in settings}
     given = {key: value for key, value in step.items() if key != _NAME}
+    return Step(name, function, from_values(settings, with_defaults(settings, given, defaults, used), now_ms))
+
+
+def with_defaults(
+    settings: Sequence[NamedSetting], given: Mapping[str, Any], defaults: Mapping[str, Any], used: set[str]
+) -> dict[str, Any]:
+    """What is given, and of the defaults those that these settings have. used: names of defaults that somebody has; added to."""
+    known = {setting.name for setting in settings}
     taken = {key: value for key, value in defaults.items() if key in known and key not in given}
     used.update(defaults.keys() & known)
     if any(setting.setting.replaces_cluster and setting.name in given for setting in settings):
         taken.pop("name-server", None)
-    return Step(name, function, from_values(settings, {**taken, **given}, now_ms))
+    return {**taken, **given}
 
 
-def _table(content: Mapping[str, Any], part: str, path: str | Path) -> Mapping[str, Any]:
+def table_of(content: Mapping[str, Any], part: str, path: str | Path) -> Mapping[str, Any]:
     found = content.get(part, {})
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path}: {part} is no table", remedy=f"write it below [{part}]")

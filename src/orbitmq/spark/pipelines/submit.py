@@ -26,6 +26,8 @@ FAILED, USAGE = 1, 2
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 1 when something could not be done, 2 for a wrong command line."""
     try:
+        if arguments[:1] == ["serve"]:
+            return _serve(arguments[1:])
         steps = steps_of(arguments)
         return 0 if run_for_command(steps) else FAILED
     except OrbitError as error:
@@ -43,6 +45,7 @@ def steps_of(arguments: Sequence[str]) -> tuple[Step, ...]:
         for setting in own:
             _add(command, setting)
     commands.add_parser("run", help="the steps of a file").add_argument("file", metavar="FILE.toml")
+    commands.add_parser("serve", help="the streams and jobs of a file, until SIGTERM")
     words = parser.parse_args(arguments)
     if words.pipeline == "run":
         return read_file(words.file).steps
@@ -53,6 +56,19 @@ def steps_of(arguments: Sequence[str]) -> tuple[Step, ...]:
             given[setting.name] = value if isinstance(value, list) else [value]
     function = pipeline_named(words.pipeline)
     return (Step(words.pipeline, function, from_texts(settings[words.pipeline], given, SystemClock().now_ms())),)
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    from orbitmq.spark.pipelines.serving.service import serve
+    from orbitmq.spark.pipelines.serving.service_file import read_service_file
+
+    parser = argparse.ArgumentParser(
+        prog="submit.py serve", description="Streams and jobs of a file.", allow_abbrev=False
+    )
+    parser.add_argument("file", metavar="FILE.toml")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="form of the log lines")
+    words = parser.parse_args(arguments)
+    return serve(read_service_file(words.file), log_format=words.log_format).exit_code
 
 
 def _add(command: argparse.ArgumentParser, setting: NamedSetting) -> None:

@@ -48,6 +48,10 @@ class SourceKind(StrEnum):
     LOGS = "logs"
     LATEST = "latest rows"
     """Of the keys of an archive (`latest.py`)."""
+    TYPED = "typed rows"
+    """Of a stream that decodes payloads (`serving/typed_table.py`)."""
+    UNDECODED = "rows that cannot be decoded"
+    """The quarantine of such a stream."""
 
 
 class ArchiveForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,237 @@
+"""What the thread of a stream or a job does in Spark: a pass of a pipeline, or a query until the service stops.
+
+Rules of this file
+1. Modules are imported before threads begin.
+2. Every part has a session of its own beside that of the service: settings of one do not reach another. Spark Connect has one for all.
+3. What was committed is told, batch by batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import OrbitError, SparkJobError
+from orbitmq.limits.spark import SERVICE_LOOK_MS
+from orbitmq.spark.options import read_options
+from orbitmq.spark.pipelines.run import Run, StopRequest
+from orbitmq.spark.pipelines.serving.figures import BatchDone
+from orbitmq.spark.pipelines.serving.service_file import ServicePart, StreamSink, job_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from orbitmq.spark.pipelines.serving.stream_settings import StreamSettings
+
+
+_MINE: Final = threading.local()
+"""The session of a thread, and the one that it was made from."""
+
+
+class PartRun(Protocol):
+    """What surrounds the work of a part."""
+
+    stop: StopRequest
+    checkpoint: str
+    """Of a stream that names none."""
+    stop_within_ms: int
+
+    def done(self, batch: BatchDone) -> None:
+        """A batch was committed."""
+
+    def idle(self) -> None:
+        """Nothing was new."""
+
+    def give_up(self) -> None:
+        """A batch did not end within the time that a stop has."""
+
+
+def do_part(spark: SparkSession, part: ServicePart, run: PartRun) -> None:
+    """One pass of an archive or a job; a query until it is to stop. Raises what made it fail."""
+    settings = part.settings(SystemClock().now_ms())
+    if getattr(_MINE, "of", None) is not spark:
+        _MINE.of, _MINE.session = spark, _own_session(spark)
+    own = _MINE.session
+    if part.is_stream and part.does == StreamSink.ARCHIVE:
+        _archive(own, settings, run)
+    elif part.is_stream:
+        _query(own, part, settings, run)
+    else:
+        _pipeline(own, part.does, settings, run)
+
+
+def import_all() -> None:
+    """Everything that parts import when they need it: threads that import the same modules for the first time, which import each other,
+    find them half made."""
+    import contextlib
+    import importlib
+    import pkgutil
+
+    import orbitmq.spark
+
+    for module in pkgutil.walk_packages(orbitmq.spark.__path__, "orbitmq.spark."):
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed; who needs it will say so
+            importlib.import_module(module.name)
+    for name in (
+        "deltalake.transaction",
+        "deltalake.exceptions",
+        "deltalake.fs",
+        "pyarrow.parquet",
+        "pyspark.sql.pandas.types",
+    ):
+        importlib.import_module(name)
+
+
+def is_up(spark: SparkSession) -> bool:
+    """Whether the session can be used. Its Java may be gone, or its context stopped."""
+    try:
+        if _is_remote(spark):
+            return bool(spark.version)
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:
+        return False
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _own_session(spark: SparkSession) -> SparkSession:
+    from orbitmq.spark.threads import write_from_any_thread
+    from orbitmq.spark.workers import ready_workers, register_formats
+
+    if _is_remote(spark):
+        ready_workers(spark)
+        return spark
+    own = spark.newSession()
+    write_from_any_thread(own)
+    ready_workers(own)
+    register_formats(own)
+    return own
+
+
+def _archive(spark: SparkSession, settings: Any, run: PartRun) -> None:
+    from orbitmq.spark.pipelines import archive
+    from orbitmq.spark.pipelines.serving.lag import archive_lags
+
+    summary = archive(spark, **vars(settings), run=Run(stop=run.stop))
+    batch = BatchDone(summary.rows_written, summary.rows_quarantined, summary.seconds, archive_lags(settings))
+    run.done(batch)
+
+
+def _pipeline(spark: SparkSession, name: str, settings: Any, run: PartRun) -> None:
+    summary = job_named(name)(spark, **vars(settings), run=Run(stop=run.stop))
+    if summary.failed:
+        raise SparkJobError(f"{name} could not do all it should: {summary.record()}")
+    if not summary.stopped:
+        run.done(BatchDone(summary.rows_written, summary.rows_quarantined, summary.seconds))
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _query(spark: SparkSession, part: ServicePart, settings: StreamSettings, run: PartRun) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from orbitmq.spark.pipelines.failed_jobs import reason_of
+
+    checkpoint = settings.checkpoint or run.checkpoint
+    rows = spark.readStream.format("orbitmq").options(**settings.read).load()
+    writer, quarantined = _writer(rows, part, settings, checkpoint)
+    query = (
+        writer.queryName(part.name)
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime=f"{settings.every_ms} milliseconds")
+        .start()
+    )
+    watched = _Watched(query, settings, quarantined, run)
+    try:
+        while not run.stop.requested and not query.awaitTermination(SERVICE_LOOK_MS / 1000):
+            watched.look()
+        if run.stop.requested:
+            watched.end_batch()
+    except StreamingQueryException as error:
+        raise SparkJobError(reason_of(str(error))) from error
+    finally:
+        watched.stop()
+    if not run.stop.requested:
+        raise OrbitError(f"the query of stream {part.name} ended by itself", remedy="look who stopped it")
+
+
+def _writer(rows: Any, part: ServicePart, settings: Any, checkpoint: str) -> tuple[Any, dict[int, int]]:
+    """Where the rows go, and where the counts of rows that were put aside will be."""
+    from orbitmq.spark.pipelines.condition import rows_where
+
+    remedy = "it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4"
+    wanted = rows_where(rows, settings.where, rows="messages", remedy=remedy)
+    if part.does == StreamSink.TABLE:
+        from orbitmq.spark.pipelines.serving.typed_table import TypedTable
+
+        table = TypedTable(settings.to, settings.quarantine, checkpoint)
+        return wanted.writeStream.foreachBatch(table.store), table.quarantined
+    from orbitmq.spark.pipelines.replaying.rows import POSITION, DueTimes, messages
+
+    options = {
+        **settings.connect_options,
+        "nameServer": settings.to_name_server or settings.name_server or "",
+        "topic": settings.to,
+        "rowKey": POSITION,
+    }
+    sent = messages(wanted, due_times=DueTimes.KEEP, shift_due_ms=0, brokers={})
+    return sent.writeStream.format("orbitmq").options(**options), {}
+
+
+class _Watched:
+    """A query, and what was told of it."""
+
+    def __init__(self, query: Any, settings: StreamSettings, quarantined: dict[int, int], run: PartRun) -> None:
+        self._query = query
+        self._group = read_options(settings.read, streaming=True).group
+        self._quarantined = quarantined
+        self._run = run
+        self._told = -1
+        """The last batch that was told."""
+        self._idle_at = ""
+
+    def look(self) -> None:
+        for progress in self._query.recentProgress:
+            if progress["batchId"] > self._told and progress["numInputRows"]:
+                self._told = progress["batchId"]
+                aside = self._quarantined.pop(self._told, 0)
+                seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+                self._run.done(BatchDone(progress["numInputRows"] - aside, aside, seconds, self._lags(progress)))
+        last = self._query.lastProgress
+        if last is not None and not last["numInputRows"] and last["timestamp"] != self._idle_at:
+            self._idle_at = last["timestamp"]
+            self._run.idle()
+
+    def end_batch(self) -> None:
+        """Let the batch under way end, for as long as a stop has. What is given up is done again by the next start."""
+        clock = SystemClock()
+        until_ns = clock.monotonic_ns() + self._run.stop_within_ms * 1_000_000
+        last = self._query.lastProgress
+        before = -1 if last is None else last["batchId"]
+        while self._query.isActive and self._query.status["isTriggerActive"]:
+            last = self._query.lastProgress
+            if last is not None and last["batchId"] > before:
+                return
+            if clock.monotonic_ns() >= until_ns:
+                self._run.give_up()
+                return
+            self._query.awaitTermination(0.1)
+
+    def stop(self) -> None:
+        try:
+            self.look()
+        finally:
+            self._query.stop()
+
+    def _lags(self, progress: Any) -> dict[tuple[str, str], int]:
+        from orbitmq.spark.stream_lag import lag
+
+        found: dict[tuple[str, str], int] = {}
+        for source in lag(progress):
+            for queue, count in source.queues.items() if source is not None else ():
+                found[queue.topic, self._group] = found.get((queue.topic, self._group), 0) + count
+        return found

@@ -1,0 +1,85 @@
+"""The unit of systemd and the manifest of Kubernetes: they parse, and say to the service what it understands."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.spark.pipelines.serving.service import ServiceEnd
+from orbitmq.spark.pipelines.serving.service_file import read_service_file
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+
+
+def unit() -> dict[str, str]:
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((DEPLOY / "systemd" / "orbitmq-pipeline.service").read_text(encoding="utf-8"))
+    return dict(parser["Service"])
+
+
+def manifest() -> dict[str, Any]:
+    text = (DEPLOY / "kubernetes" / "orbitmq-pipeline.yaml").read_text(encoding="utf-8")
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def test_the_unit_knows_the_exit_codes() -> None:
+    found = unit()
+    assert found["RestartPreventExitStatus"].split() == [str(int(ExitCode.USAGE)), str(int(ExitCode.IN_USE))]
+    assert found["SuccessExitStatus"] == str(int(ExitCode.GIVEN_UP)) == str(ServiceEnd.GIVEN_UP.exit_code)
+    assert ServiceEnd.SPARK_GONE.exit_code == ExitCode.FAILED
+
+
+def test_the_unit_asks_for_nothing_that_it_does_not_need() -> None:
+    found = unit()
+    assert found["CapabilityBoundingSet"] == ""
+    assert found["ProtectSystem"] == "strict"
+    for name in ("DynamicUser", "NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID"):
+        assert found[name] == "yes", name
+    assert "MemoryDenyWriteExecute" not in found, "Java makes code while it runs"
+
+
+def test_commands_of_the_unit_are_those_of_the_program() -> None:
+    from typer.main import get_command
+
+    from orbitmq.cli.pipelines import app
+
+    known = {word for parameter in get_command(app).commands["serve"].params for word in parameter.opts}  # type: ignore[attr-defined]
+    for name in ("ExecStart", "ExecStartPre"):
+        assert set(re.findall(r" (--[a-z-]+)", unit()[name])) <= known, name
+
+
+def test_the_file_of_the_manifest_is_understood_and_fits_it(tmp_path: Path) -> None:
+    found = manifest()
+    file = tmp_path / "pipeline.toml"
+    file.write_text(found["ConfigMap"]["data"]["pipeline.toml"], encoding="utf-8")
+    said = read_service_file(file)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["ports"] == [{"name": "health", "containerPort": said.service.address[1]}]
+    assert said.service.address[0] == "0.0.0.0", "probes come from outside of the pod"
+    assert pod["terminationGracePeriodSeconds"] * 1000 > said.service.stop_within_ms
+    assert said.service.state in {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert found["Deployment"]["spec"]["replicas"] == 1
+    probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert probes == {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_the_manifest_starts_what_spark_submit_is_given() -> None:
+    (container,) = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    (line,) = container["args"]
+    assert line.endswith(
+        '"$(python3 -m orbitmq pipeline submit-script)" serve --log-format json /etc/orbitmq/pipeline.toml'
+    )
+
+
+def test_the_unit_waits_longer_than_a_stop_may_take() -> None:
+    from orbitmq.limits.spark import SERVICE_STOP_MS
+
+    assert int(unit()["TimeoutStopSec"]) * 1000 > SERVICE_STOP_MS

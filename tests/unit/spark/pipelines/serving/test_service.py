@@ -1,0 +1,272 @@
+"""A service without Spark: what fails, what goes on, what is told, and how it ends. PartWork is played by functions."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from orbitmq.errors import ConnectionLostError, PortTakenError, StoreError, StoreLockedError
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.pipelines.run import StopRequest
+from orbitmq.spark.pipelines.serving import service as serving
+from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS, BatchDone, ServiceFigures, ServiceState
+from orbitmq.spark.pipelines.serving.health_port import HealthPort
+from orbitmq.spark.pipelines.serving.lag import behind
+from orbitmq.spark.pipelines.serving.lineage import NoLineage
+from orbitmq.spark.pipelines.serving.service import Service, ServiceEnd
+from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
+from orbitmq.spark.pipelines.serving.service_file import read_service_file
+from orbitmq.spark.reading.offsets import Extent
+
+FILE = """
+[service]
+state = "{state}"
+http = "127.0.0.1:0"
+stop-within = "{within}"
+[defaults]
+name-server = "localhost:9876"
+[[stream]]
+name = "orders"
+sink = "archive"
+topic = "orders"
+to = "/data/archive"
+every = "100ms"
+[[job]]
+name = "tidy"
+pipeline = "compact"
+archive = "/data/archive"
+every = "1h"
+"""
+LIMIT_S = 30
+
+
+class Played:
+    """A service whose work is `work(part name, run)`."""
+
+    def __init__(self, folder: Path, work: Callable[[str, Any], None], within: str = "30s") -> None:
+        file = folder / "lake.toml"
+        file.write_text(FILE.format(state=folder / "state", within=within))
+        said = read_service_file(file)
+        self.figures = ServiceFigures([part.name for part in said.parts])
+        self.stop = StopRequest()
+        self.state = ServiceDirectory(said.service.state)
+        self.up = True
+        self.ends: list[ServiceEnd] = []
+        service = Service(
+            said, self.figures, self.state, self.stop, NoLineage(), lambda spark, part, run: work(part.name, run)
+        )
+        self.thread = threading.Thread(target=lambda: self.ends.append(service.run(None, lambda: self.up)), daemon=True)
+        self.thread.start()
+
+    def ended(self) -> ServiceEnd:
+        self.stop.request()
+        return self.end()
+
+    def end(self) -> ServiceEnd:
+        self.thread.join(LIMIT_S)
+        self.state.close()
+        return self.ends[0]
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        return {
+            (family.metric.name.removeprefix("orbitmq_pipeline_"), sample.labels[0]): float(sample.value)  # type: ignore[arg-type]
+            for family in self.figures.families()
+            for sample in family.samples
+            if sample.labels
+        }
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(LIMIT_S * 100):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not come")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.spark.pipelines.serving.restarts.SERVICE_RESTART_MS", 1)
+    monkeypatch.setattr(serving, "SERVICE_LOOK_MS", 5)
+    monkeypatch.setattr(serving, "SERVICE_END_SLACK_MS", 0)
+
+
+def test_a_stream_that_fails_at_every_batch_stops_no_other_part(tmp_path: Path) -> None:
+    ran = threading.Event()
+
+    def work(name: str, run: Any) -> None:
+        if name == "orders":
+            raise ConnectionLostError("no name server answered", remedy="check name-server")
+        run.done(BatchDone(0, 0, 0.1))
+        ran.set()
+
+    service = Played(tmp_path, work)
+    assert ran.wait(LIMIT_S)
+    until(lambda: service.metrics()["failures_total", "orders"] >= 3)
+    assert service.figures.reasons() == {"orders": "no name server answered (check name-server)"}
+    assert service.figures.readiness()[0], "one part works"
+    found = service.metrics()
+    assert found["restarts_total", "orders"] >= 2
+    assert (found["failing", "orders"], found["failing", "tidy"], found["batches_total", "tidy"]) == (1, 0, 1)
+    assert service.ended() is ServiceEnd.IN_ORDER
+    assert not service.figures.readiness()[0]
+
+
+def test_what_was_away_and_comes_back_goes_on(tmp_path: Path) -> None:
+    tries = iter([StoreError("no space left on device")] * 3)
+
+    def work(name: str, run: Any) -> None:
+        if name == "tidy":
+            raise StoreError("away for ever")
+        if (problem := next(tries, None)) is not None:
+            raise problem
+        run.done(BatchDone(7, 2, 0.5, {("orders", ""): 11}))
+
+    service = Played(tmp_path, work)
+    until(lambda: service.metrics()["batches_total", "orders"] >= 2)
+    found = service.metrics()
+    assert (found["failures_total", "orders"], found["failing", "orders"], found["lag_messages", "orders"]) == (
+        3,
+        0,
+        11,
+    )
+    assert found["rows_total", "orders"] >= 14
+    assert found["last_success_timestamp_seconds", "orders"] > 1.7e9
+    assert service.ended() is ServiceEnd.IN_ORDER
+
+
+def test_a_run_that_was_made_is_not_made_again_by_the_next_start(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    def work(name: str, run: Any) -> None:
+        runs.append(name)
+        run.idle()
+
+    for _ in range(2):
+        service = Played(tmp_path, work)
+        until(lambda: runs.count("orders") % 100 >= 2 and "tidy" in runs)
+        assert service.ended() is ServiceEnd.IN_ORDER
+    assert runs.count("tidy") == 1
+
+
+def test_a_batch_that_does_not_end_in_time_is_given_up_and_the_end_says_so(tmp_path: Path) -> None:
+    begun, never = threading.Event(), threading.Event()
+
+    def work(name: str, run: Any) -> None:
+        if name == "tidy":
+            begun.set()
+            never.wait(LIMIT_S)
+
+    service = Played(tmp_path, work, within="1ms")
+    assert begun.wait(LIMIT_S)
+    end = service.ended()
+    never.set()
+    assert (end, end.exit_code) == (ServiceEnd.GIVEN_UP, 7)
+    assert service.state.last_ms("tidy") is None, "the next start makes the run again"
+
+
+def test_a_batch_that_ends_in_time_is_waited_for(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def work(name: str, run: Any) -> None:
+        begun.set()
+        run.stop.wait(LIMIT_S * 1000)
+        run.done(BatchDone(1, 0, 0.1))
+
+    service = Played(tmp_path, work)
+    assert begun.wait(LIMIT_S)
+    end = service.ended()
+    assert (end, end.exit_code, service.metrics()["rows_total", "orders"]) == (ServiceEnd.IN_ORDER, 0, 1)
+
+
+def test_a_service_without_spark_ends(tmp_path: Path) -> None:
+    service = Played(tmp_path, lambda name, run: run.idle())
+    service.up = False
+    end = service.end()
+    assert (end, end.exit_code) == (ServiceEnd.SPARK_GONE, 1)
+
+
+def test_two_services_with_one_directory(tmp_path: Path) -> None:
+    state = ServiceDirectory(str(tmp_path))
+    with pytest.raises(StoreLockedError, match="another service has the directory"):
+        ServiceDirectory(str(tmp_path))
+    state.note("nightly", 5)
+    state.close()
+    again = ServiceDirectory(str(tmp_path))
+    assert (again.last_ms("nightly"), again.last_ms("other")) == (5, None)
+    again.close()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"nightly": "x"}', "\x00\x00"])
+def test_notes_that_cannot_be_read_are_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "runs.json").write_text(content)
+    state = ServiceDirectory(str(tmp_path))
+    assert state.last_ms("nightly") is None
+    state.close()
+
+
+# --- the HTTP port ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> Iterator[HealthPort]:
+    figures = ServiceFigures(["orders", "tidy"])
+    served = HealthPort(("127.0.0.1", 0), "lake", figures)
+    served.figures = figures  # type: ignore[attr-defined]
+    yield served
+    served.close()
+
+
+def asked(port: HealthPort, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port.port}{path}", timeout=LIMIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_probes_say_where_the_service_is(port: HealthPort) -> None:
+    figures: ServiceFigures = port.figures  # type: ignore[attr-defined]
+    assert asked(port, "/livez")[0] == 200
+    assert asked(port, "/readyz") == (503, '{"status": "not ready", "service": "starting"}\n')
+    figures.state, figures.spark_up = ServiceState.SERVING, True
+    figures.failed("orders", "away")
+    code, text = asked(port, "/readyz?verbose")
+    assert (code, json.loads(text)["failing"]) == (200, {"orders": "away"})
+    figures.failed("tidy", "away")
+    assert asked(port, "/readyz")[0] == 503, "nothing gets done"
+    figures.spark_up = False
+    assert asked(port, "/livez")[0] == 503
+    assert asked(port, "/")[0] == 404
+
+
+def test_metrics_are_those_of_the_table(port: HealthPort) -> None:
+    figures: ServiceFigures = port.figures  # type: ignore[attr-defined]
+    figures.done("orders", BatchDone(3, 1, 0.5, {('or"ders', "g"): 4}), 1_700_000_000_000)
+    code, text = asked(port, "/metrics")
+    found = {sample.name: sample for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert code == 200
+    assert {metric.name for metric in SERVICE_METRICS} <= found.keys()
+    lag = found["orbitmq_pipeline_lag_messages"]
+    assert (lag.labels, lag.value) == ({"service": "lake", "part": "orders", "topic": 'or"ders', "group": "g"}, 4)
+
+
+def test_a_port_that_is_taken(port: HealthPort) -> None:
+    with pytest.raises(PortTakenError, match="the port is taken"):
+        HealthPort(("127.0.0.1", port.port), "other", ServiceFigures([]))
+
+
+def test_lag_counts_queues_that_the_archive_has_not_entered() -> None:
+    queues = [MessageQueue("orders", "a", number) for number in range(3)]
+    extents = {queues[0]: Extent(0, 10), queues[1]: Extent(5, 10), queues[2]: Extent(5, 10)}
+    assert behind({queues[0]: 7, queues[2]: 2}, extents) == {("orders", ""): 3 + 5 + 5}
