@@ -11,8 +11,8 @@ from killed_reads import TOPICS, KilledReads
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KILLS = 6
-"""Two at each moment that makes a restart do something else."""
+KILLS = 3
+"""One at each moment that makes a restart do something else."""
 
 
 @pytest.mark.timeout(3_000)

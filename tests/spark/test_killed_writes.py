@@ -11,9 +11,9 @@ from killed_writes import Kills, run
 
 @pytest.mark.timeout(1_800)
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
-    """Ordinary, timed and delayed rows; `make campaign` has the other kinds of writes, and twice as many kills a run."""
-    wanted = Kills(drivers=3, workers=10, brokers=5)
-    outcome = run(tmp_path, 1, wanted, Kind.MIXED, files=12)
+    """Ordinary, timed and delayed rows; `make campaign` has the other kinds of writes, and three times as many kills a run."""
+    wanted = Kills(drivers=2, workers=6, brokers=3)
+    outcome = run(tmp_path, 1, wanted, Kind.MIXED, files=8)
     assert (outcome.lost, outcome.twice) == ({}, {})
     assert outcome.kills == wanted
 

@@ -21,7 +21,8 @@ from process_family import descendants, end_process, python_workers
 from test_archive import consumed, fill, little_log, wanted_of
 
 from orbitmq.spark.java import find_java
-from orbitmq.spark.pipelines import pipeline_file, run_file, submit
+from orbitmq.spark.pipelines import archive, pipeline_file, run_file, submit
+from orbitmq.spark.pipelines.archiving import logs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +161,12 @@ def kill_worker(driver: subprocess.Popen[str]) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kill", [kill_driver, kill_worker])
-def test_killed_in_the_middle_and_run_again(tmp_path: Path, kill: Callable[[subprocess.Popen[str]], None]) -> None:
+def test_killed_in_the_middle_and_run_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    kill: Callable[[subprocess.Popen[str]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """After any kill what readers see is committed, and after one more run everything is there once."""
     log = little_log(tmp_path / "store", 400)
     log.write()
@@ -179,6 +185,6 @@ def test_killed_in_the_middle_and_run_again(tmp_path: Path, kill: Callable[[subp
     seen = places(place)
     assert 0 < sum(seen.values()) < 400, (tmp_path / "log").read_text()[-3000:]
     assert seen <= wanted_of(log, 400)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path, check=False)
-    assert "archived " in done.stdout, done.stderr[-3000:]
+    monkeypatch.setattr(logs, "ARCHIVE_RANGE_BYTES", 4_000)
+    archive(spark, to=str(place), store=[str(log.root)], tasks_per_batch=2)
     assert places(place) == wanted_of(log, 400)
