@@ -76,7 +76,8 @@ def serve(
 
     if remote is None and master is None:
         master, remote = said.master, said.remote
-    handler = begin_logging(log_format, ("py4j=WARNING",), repeats_max=SERVICE_LOG_REPEATS_MAX)
+    handler = begin_logging(log_format, (), repeats_max=SERVICE_LOG_REPEATS_MAX)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # else it tells of every call that comes from Java
     figures = ServiceFigures([part.name for part in said.parts])
     stop = StopRequest()
     state = ServiceDirectory(said.service.state)
@@ -201,6 +202,8 @@ class _Serving:
         self._part = part
         self._restarts = Restarts()
         self._run_id: str | None = None
+        self._made = False
+        """Whether the run of a job came to its end."""
         self.stop = service.stop
         self.stop_within_ms = stop_within_ms
         self.checkpoint = service.state.checkpoint(part.name)
@@ -220,8 +223,9 @@ class _Serving:
         if self._run_id is None:
             self._run_id = self._service.lineage.begun(part)
         try:
+            self._made = False
             work(spark, part, self)
-            if planned_ms is not None and not self.stop.requested:
+            if planned_ms is not None and self._made:
                 self._service.state.note(part.name, planned_ms)
         except Exception as error:
             return self._failed(error)
@@ -238,6 +242,7 @@ class _Serving:
             self._run_id = None
 
     def done(self, batch: BatchDone) -> None:
+        self._made = True
         self._restarts.worked()
         self._service.figures.done(self._part.name, batch, self._service.clock.now_ms())
         if batch.rows or batch.quarantined or self._part.timetable is not None:
@@ -247,6 +252,7 @@ class _Serving:
             logger.info("%(part)s: %(rows)d rows, %(quarantined)d put aside, %(seconds).3f s, behind: %(behind)s", told)
 
     def idle(self) -> None:
+        self._made = True
         self._restarts.worked()
         self._service.figures.idle(self._part.name, self._service.clock.now_ms())
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigurationError, StoreLockedError
+from orbitmq.spark.durable import replace_content
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.durable import replace_content
 
 logger = logging.getLogger("orbitmq.service")
 
