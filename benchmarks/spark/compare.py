@@ -283,10 +283,10 @@ def circumstances(bench: Comparison, scale: Scale, began: float) -> list[str]:
         if (late := bench.median(OURS, key, "p99_ms")) is not None
     ]
     return [
-        f"CPU of Spark and Python (driver, Java, workers, ended ones too), the broker not counted; {scale.count:,} rows of 1 KB, "
-        f"{QUEUES} queues, {TASKS} tasks.",
+        f"CPU of Spark and Python (driver, Java, workers, ended ones too), the broker not counted; {scale.count:,} orders of 1 KB as JSON "
+        f"in one topic of {QUEUES} queues, {TASKS} tasks.",
         f"{scale.warm} runs of each work to warm up, then {scale.repeat} that count, the sides taking turns; the median is shown.",
-        f"Writing: {scale.written:,} rows; timers: {scale.timers:,}, due within a day (wheel) and beyond a month (far tier), one run.",
+        f"Writing: {scale.written:,} such rows; timers: {scale.timers:,} of 200 B, due within a day or beyond a month (far), one run.",
         *latency,
         f"PySpark {pyspark.__version__}, its source and sink for Kafka {CONNECTOR_VERSION}, Kafka {KAFKA_VERSION}.",
         *(f"{TITLES[side]} was not measured: {reason}" for side, reason in bench.missing.items()),

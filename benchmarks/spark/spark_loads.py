@@ -2,7 +2,7 @@
 
 Rules of this file
 1. It runs in the process that `spark_job.py` starts. A load returns what it did, as figures; who measures checks the counts.
-2. Both sides get the same rows: 1 KB bodies, a key, two properties (Kafka: headers).
+2. Both sides get the same rows: orders of 1 KB as JSON, a key, two properties (Kafka: headers).
 """
 
 from __future__ import annotations
@@ -34,6 +34,19 @@ EIGHT: Final = (
 )
 """What answers to the eight columns of Spark's source for Kafka with headers."""
 THREE: Final = "body binary, queueId int, queueOffset bigint"
+MD5_DIGITS: Final = 32
+ORDER: Final = (
+    (
+        '{"order":"',
+        '","customer":"c-',
+        '","token":"',
+        '","lines":[{"sku":"A-4711","n":2,"price":9.25}],"invoice":"',
+        '","note":"',
+    ),
+    "Please leave the parcel with the neighbours on the second floor. ",
+    '"}',
+)
+"""A body: what stands around the number, the number again, its MD5 and the number; sentences of its text; its end."""
 
 Figures = dict[str, float]
 
@@ -134,11 +147,18 @@ class Load:
         return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
 
     def frame(self, count: int, size: int = BODY_BYTES) -> DataFrame:
-        """Numbered rows with a body of `size` bytes and a key."""
+        """Numbered rows with a key and a body of `size` bytes: an order as JSON, which has the number in three of its fields, its MD5 in
+        one, and a text."""
         from pyspark.sql import functions as f
 
         number = f.lpad(f.col("id").cast("string"), DIGITS, "0")
-        body = f.concat(f.lit("x" * (size - DIGITS)), number).cast("binary")
+        token = f.md5(f.col("id").cast("string"))
+        before, filler, end = ORDER
+        fields = (before[0], number, before[1], number, before[2], token, before[3], number, before[4])
+        given = [f.lit(part) if isinstance(part, str) else part for part in fields]
+        length = sum(map(len, before)) + 3 * DIGITS + MD5_DIGITS + len(end)
+        text = (filler * (size // len(filler) + 1))[: size - length]
+        body = f.concat(*given, f.lit(text + end)).cast("binary")
         return self.spark.range(0, count, 1, self.place.partitions).select(
             "id", body.alias("body"), number.alias("keys")
         )

@@ -120,6 +120,12 @@ ARCHIVE_MERGED_ROWS: Final = 200_000
 ARCHIVE_COMMIT_TRIES: Final = 20
 """Versions that a batch is put as, one after the other, while others commit in between; each try costs milliseconds."""
 
+ARCHIVE_STORAGE_TRIES: Final = 3
+"""Times that a batch is put as a version that is not there afterwards. What passes was tried again by the storage's client before."""
+
+STORAGE_REASON_CHARS: Final = 600
+"""Of what a file system says when it fails: object stores add pages of XML."""
+
 ARCHIVE_CHECKPOINT_VERSIONS: Final = 20
 """Versions between two checkpoints of an archive's log: as many small files are read when it is opened."""
 

@@ -38,7 +38,7 @@ class Quarantine:
     def add(self, where: Mapping[str, int | str | None], reason: str, content: bytes = b"") -> None:
         line = {**where, "reason": reason, "bytes": base64.b64encode(content[:QUARANTINED_BYTES_MAX]).decode()}
         text = json.dumps(line).encode() + b"\n"
-        with write_failures(self.place.path):
+        with write_failures(self.place.name):
             if self._stream is None:
                 make_directory(self.place.above)
                 self._stream = self._written.file_system.open_output_stream(self._written.path, compression=None)
@@ -55,7 +55,7 @@ class Quarantine:
         if self._stream is None:
             return
         try:
-            with write_failures(self.place.path):
+            with write_failures(self.place.name):
                 self._stream.close()
                 if kind is not None:
                     self._written.file_system.delete_file(self._written.path)

@@ -8,51 +8,66 @@ Rules of this file
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as fs
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreError
+from orbitmq.limits.spark import STORAGE_REASON_CHARS
+
+STORAGE_REMEDY: Final = (
+    "look whether the storage can be reached, and whether its credentials are good and may do this; then run it again"
+)
+_COLOUR: Final = re.compile(r"\x1b\[\d*m")
+_FRAME: Final = re.compile(r" *\d+: ")
 
 
 class FilePlace(NamedTuple):
-    """A directory or file in its file system."""
+    """A directory or file in its file system. root: what errors say before the path, where the file system begins somewhere below."""
 
     file_system: Any
     path: str
+    root: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.root}{self.path}"
 
     def under(self, name: str) -> FilePlace:
-        return FilePlace(self.file_system, f"{self.path.rstrip('/')}/{name}")
+        return self._replace(path=f"{self.path.rstrip('/')}/{name}")
 
     @property
     def above(self) -> FilePlace:
-        return FilePlace(self.file_system, self.path.rstrip("/").rpartition("/")[0] or "/")
+        return self._replace(path=self.path.rstrip("/").rpartition("/")[0] or "/")
 
     def kind(self) -> Any:
         """`pyarrow.fs.FileType` of what is there."""
-        with _failures(self.path):
+        with _failures(self.name):
             return self.file_system.get_file_info(self.path).type
 
     def size(self) -> int | None:
         """Bytes of the file that is there; None when there is none."""
-        with _failures(self.path):
+        with _failures(self.name):
             info = self.file_system.get_file_info(self.path)
         return info.size if info.type is fs.FileType.File else None
 
     def files(self) -> list[tuple[str, int]]:
         """Names and sizes of the files in a directory, by name."""
-        with _failures(self.path):
+        with _failures(self.name):
             found = self.file_system.get_file_info(fs.FileSelector(self.path, recursive=False))
         return sorted((info.base_name, info.size) for info in found if info.type is fs.FileType.File)
 
     def content(self) -> bytes | None:
         """The bytes of a small file; None when there is none."""
-        with _failures(self.path):
+        with _failures(self.name):
             try:
                 with self.file_system.open_input_stream(self.path, compression=None) as stream:
                     content: bytes = stream.read()
@@ -62,10 +77,10 @@ class FilePlace(NamedTuple):
 
     @contextmanager
     def opened(self) -> Iterator[OpenFile]:
-        with _failures(self.path):
+        with _failures(self.name):
             handle = self.file_system.open_input_file(self.path)
         with handle, _descriptor(self) as descriptor:
-            yield OpenFile(handle, self.path, descriptor)
+            yield OpenFile(handle, self.name, descriptor)
 
 
 class OpenFile:
@@ -117,7 +132,7 @@ def _descriptor(place: FilePlace) -> Iterator[int | None]:
     if not (isinstance(place.file_system, fs.LocalFileSystem) and hasattr(os, "SEEK_DATA")):
         yield None
         return
-    with _failures(place.path):
+    with _failures(place.name):
         descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -130,4 +145,11 @@ def _failures(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise StoreError(f"{path} cannot be read: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
+
+
+def causes_of(error: Exception) -> str:
+    """The causes of a failure of Arrow or delta-rs in one line; they have a line each, and behind them where in its program it was."""
+    lines = itertools.takewhile(lambda line: not _FRAME.match(line), _COLOUR.sub("", str(error)).splitlines())
+    text = ": ".join(filter(None, (line.strip(" ↳") for line in lines)))
+    return text[:STORAGE_REASON_CHARS] or type(error).__name__

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
-from orbitmq.limits.spark import ARCHIVE_COMMIT_TRIES
+from orbitmq.limits.spark import ARCHIVE_COMMIT_TRIES, ARCHIVE_STORAGE_TRIES
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -79,6 +79,7 @@ def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
     """The version that has the batch; it is durable. StoreLockedError when another run took the batch's place, StoreDamagedError when a
     file is not what was written, StoreError when the storage fails: then nothing was stored, or the next run sees that it was."""
     failure: StoreError | None = None
+    refused = 0
     for _ in range(ARCHIVE_COMMIT_TRIES):
         check_place(snapshot, batch)
         lost = table.prove(batch.files)
@@ -97,11 +98,17 @@ def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
         if token == batch.token:
             table.keep(version)
             return version
-        if token is None:
-            log.warning("version %d of the archive was not stored, and is tried again: %s", version, failure)
-        else:
+        if token is not None:
             snapshot = table.open()
-    raise StoreError(f"a batch could not be stored in {ARCHIVE_COMMIT_TRIES} tries: {failure}") from failure
+            continue
+        log.warning("version %d of the archive was not stored: %s", version, failure)
+        refused += 1
+        if refused == ARCHIVE_STORAGE_TRIES:
+            break
+    raise StoreError(
+        f"a batch could not be stored: {failure}",
+        remedy="the archive is as it was before the batch, and the next run takes it again: run it when the reason is gone",
+    ) from failure
 
 
 def check_place(snapshot: Snapshot, batch: ArchiveBatch) -> None:

@@ -10,21 +10,21 @@ Rules of this file
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.spark.durable import is_local, replace_content, sync, write_failures
-from orbitmq.spark.log_files.places import FilePlace
+from orbitmq.spark.log_files.places import STORAGE_REMEDY, FilePlace, causes_of
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -41,41 +41,88 @@ _FIRST: Final = f"{0:020d}.json"
 _NOTHING: Final = b'{"commitInfo":{"operation":"REPAIR","operationParameters":{}}}\n'
 
 
+class Moved(msgspec.Struct, rename={"application": "appId"}):
+    """The number of an application."""
+
+    application: str
+    version: int
+
+
+class Added(msgspec.Struct, rename="camel"):
+    """A file, by its path as the log quotes it."""
+
+    path: str
+    data_change: bool
+
+
+class CommitInfo(msgspec.Struct, rename={"batch": BATCH}):
+    """What a commit says of itself."""
+
+    batch: str = ""
+
+
+class LogLine(msgspec.Struct, rename={"moved": "txn", "added": "add", "info": "commitInfo"}):
+    """A line of a version: one of these, or what nobody here asks for."""
+
+    moved: Moved | None = None
+    added: Added | None = None
+    info: CommitInfo | None = None
+
+
+_LINES: Final = msgspec.json.Decoder(LogLine)
+
+
 class DeltaLog:
     """root: the table's directory."""
 
     def __init__(self, root: FilePlace) -> None:
         self._root = root
+        self._known: tuple[str, int, dict[str, int]] = ("", -1, {})
+        """The id of the table, a version of it, and the numbers there."""
         self.place = root.under(_DIRECTORY)
 
-    def applications(self, version: int) -> dict[str, int]:
-        """The number of each application in a version. Cost: the commits behind the last checkpoint are read."""
+    def applications(self, version: int, table_id: str = "") -> dict[str, int]:
+        """The number of each application in a version. Cost: the commits behind the last checkpoint are read, or those behind the version
+        that was asked for before, where the table has the same id as then."""
         names = [name for name, _ in self.place.files()]
         commits = {int(found[1]) for found in map(_COMMIT.fullmatch, names) if found}
         first, checkpoint = _newest_checkpoint(names, version)
         numbers: dict[str, int] = {}
+        if table_id and self._known[0] == table_id and first <= self._known[1] + 1 <= version + 1:
+            first, checkpoint, numbers = self._known[1] + 1, [], dict(self._known[2])
         for name in checkpoint:
-            _take(numbers, self._checkpoint_actions(name))
+            numbers.update(self._checkpoint_numbers(name))
         for number in range(first, version + 1):
             if number not in commits:
                 raise StoreDamagedError(
-                    f"{self.place.path} has no version {number}, and has later ones",
+                    f"{self.place.name} has no version {number}, and has later ones",
                     remedy="restore the file from a copy; without it nobody knows how far the archive is",
                 )
-            _take(numbers, self.actions(number) or ())
+            numbers.update(_numbers(self.actions(number) or ()))
+        self._known = (table_id, version, dict(numbers))
         return numbers
 
-    def actions(self, version: int) -> list[dict[str, Any]] | None:
+    def actions(self, version: int) -> list[LogLine] | None:
         """What a version did; None where there is none."""
         content = self.place.under(f"{version:020d}.json").content()
         return None if content is None else self._parsed(content, f"{version:020d}.json")
+
+    def check_last(self) -> None:
+        """Raises StoreDamagedError where the last version is not whole."""
+        last = max((name for name, _ in self.place.files() if _COMMIT.fullmatch(name)), default=None)
+        if last is not None:
+            self._parsed(
+                self.place.under(last).content() or b"",
+                last,
+                "restore the file from a copy, or take it away: the archive is as it was before, and the next run takes the rest again",
+            )
 
     def batch_of(self, version: int) -> str | None:
         """The batch that a version names, empty if it names none; None where there is no such version."""
         actions = self.actions(version)
         if actions is None:
             return None
-        return next((str(one["commitInfo"].get(BATCH, "")) for one in actions if one.get("commitInfo")), "")
+        return next((one.info.batch for one in actions if one.info is not None), "")
 
     def repair(self) -> None:
         """Make good what a power cut left empty, on a local disk."""
@@ -95,7 +142,7 @@ class DeltaLog:
             torn.insert(0, _LAST_CHECKPOINT)
         for name in torn:  # the versions are there without it
             log.warning("%s is empty, as a power cut leaves it, and is removed", self.place.under(name).path)
-            with write_failures(self.place.under(name).path):
+            with write_failures(self.place.under(name).name):
                 self.place.file_system.delete_file(self.place.under(name).path)
 
     def _make_room(self) -> None:
@@ -126,24 +173,26 @@ class DeltaLog:
         with self.place.under(name).opened() as file:
             return not (self.place.under(name).size() and file.read(0, 1) != b"\0")
 
-    def _checkpoint_actions(self, name: str) -> list[dict[str, Any]]:
+    def _checkpoint_numbers(self, name: str) -> dict[str, int]:
         place = self.place.under(name)
         if name.endswith(".json"):
-            return self._parsed(place.content() or b"", name)
+            return _numbers(self._parsed(place.content() or b"", name))
         try:
             with place.file_system.open_input_file(place.path) as file:
                 found = pq.ParquetFile(file)
-                return found.read(columns=["txn"]).to_pylist() if "txn" in found.schema_arrow.names else []
+                if "txn" not in found.schema_arrow.names:
+                    return {}
+                moved = found.read(columns=["txn.appId", "txn.version"])["txn"].drop_null().to_pylist()
+                return {one["appId"]: one["version"] for one in moved}
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{place.path} cannot be read: {error}") from error
+            raise StoreError(f"{place.name} cannot be read: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
 
-    def _parsed(self, content: bytes, name: str) -> list[dict[str, Any]]:
+    def _parsed(self, content: bytes, name: str, remedy: str = "restore the file from a copy") -> list[LogLine]:
         try:
-            return [json.loads(line) for line in content.splitlines() if line.strip()]
-        except ValueError as error:
+            return _LINES.decode_lines(content)
+        except msgspec.DecodeError as error:
             raise StoreDamagedError(
-                f"{self.place.under(name).path} is no version of a Delta table: {error}",
-                remedy="restore the file from a copy",
+                f"{self.place.under(name).name} is no version of a Delta table: {error}", remedy=remedy
             ) from error
 
 
@@ -165,8 +214,5 @@ def _newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, list[st
     return 0, []
 
 
-def _take(numbers: dict[str, int], actions: Iterable[dict[str, Any]]) -> None:
-    for action in actions:
-        transaction = action.get("txn")
-        if transaction:
-            numbers[transaction["appId"]] = transaction["version"]
+def _numbers(actions: Iterable[LogLine]) -> dict[str, int]:
+    return {action.moved.application: action.moved.version for action in actions if action.moved is not None}

@@ -145,7 +145,7 @@ class _OpenFile:
         groups = max(1, -(-freed // ARCHIVE_ROW_GROUP_BYTES))
         self._topics = set()
         self._count(table)
-        with write_failures(self._place.path):
+        with write_failures(self._place.name):
             if self._writer is None:
                 self._stream = self._place.file_system.open_output_stream(self._place.path, compression=None)
                 self._writer = pq.ParquetWriter(self._stream, table.schema, **_writer_options(self._form, table.schema))
@@ -155,7 +155,7 @@ class _OpenFile:
     def finish(self) -> LandedFile:
         if self._waiting:
             self.write_on()
-        with write_failures(self._place.path):
+        with write_failures(self._place.name):
             self._writer.close()
             size_bytes = self._stream.tell()
             self._stream.close()
@@ -221,7 +221,7 @@ def _by_day(rows: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
     stored = rows.column("storeTimestamp")
     missing = stored.null_count
     days = stored.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=not missing) // _DAY_US
-    if not missing and len(days) and days.min() == days.max() in _DAYS:
+    if not missing and len(days) and days.min() == days.max() and int(days[0]) in _DAYS:  # a range counts up to numpy's
         return [(_day(int(days[0])), rows)]
     known = stored.is_valid().to_numpy(zero_copy_only=False) & (days >= _DAYS.start) & (days < _DAYS.stop)
     found: list[tuple[str | None, pa.RecordBatch]] = []

@@ -75,10 +75,10 @@ def _new_rows(archive: DeltaTable, place: str, after: int, topics: frozenset[str
     versions = [log.actions(version) for version in range(after + 1, archive.version() + 1)]
     known = {unquote(path) for path in pa.table(archive.get_add_actions())["path"].to_pylist()}
     added = {
-        unquote(action["add"]["path"])
+        unquote(action.added.path)
         for actions in versions
         for action in actions or ()
-        if "add" in action and action["add"]["dataChange"]
+        if action.added is not None and action.added.data_change
     }
     # What was merged into other files since is read there: a merge of the same rows changes nothing.
     schema = pa.schema(archive.schema().to_arrow())

@@ -41,7 +41,7 @@ def table_place(text: str) -> FilePlace:
         handler = DeltaStorageHandler(text)
     except (DeltaError, OSError, ValueError) as error:
         raise ConfigurationError(f"{text} is no place of an archive: {error}") from error
-    return FilePlace(fs.PyFileSystem(handler), "")
+    return FilePlace(fs.PyFileSystem(handler), "", text)
 
 
 def table_url(text: str) -> str:

@@ -22,7 +22,7 @@ from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS
 from orbitmq.spark.durable import is_local, make_directory, sync
-from orbitmq.spark.log_files.places import FilePlace
+from orbitmq.spark.log_files.places import STORAGE_REMEDY, FilePlace, causes_of
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot
 from orbitmq.spark.pipelines.archiving.delta_log import BATCH, DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place, table_url
@@ -39,6 +39,11 @@ DAY: Final = "day"
 FORM_VERSION: Final = 1
 
 _CLOCK: Final = SystemClock()
+_WRITER_VERSION_MAX: Final = 7
+"""From this version on a table lists its features."""
+
+_WRITTEN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"})
+"""What a table may ask of its writers, beyond what all of them do."""
 
 
 class SourceKind(StrEnum):
@@ -67,18 +72,20 @@ class ArchiveTable:
 
     def __init__(self, text: str, place: FilePlace) -> None:
         self.place = place
+        self._name = text
         self._url = table_url(text)
         self._log = DeltaLog(place)
 
     def open(self) -> Snapshot:
-        with table_failures(self.place.path):
+        with table_failures(self._name):
             self._log.repair()
             table = delta_table(self._url)
-            form_of(table, self.place.path)
+            form_of(table, self._name)
+            check_protocol(table, self._name)
             version = table.version()
             return Snapshot(
                 version=version,
-                applications=self._log.applications(version),
+                applications=self._log.applications(version, str(table.metadata().id)),
                 columns={field.name: _kind(field.type.to_json()) for field in table.schema().fields},
                 handle=table,
             )
@@ -86,7 +93,7 @@ class ArchiveTable:
     def prove(self, files: Sequence[LandedFile]) -> LandedFile | None:
         directories = sorted({file.path.rpartition("/")[0] for file in files})
         sizes: dict[str, int] = {}
-        with table_failures(self.place.path):
+        with table_failures(self._name):
             if is_local(self.place):
                 sizes = {file.path: self.place.under(file.path).size() or 0 for file in files}
             else:  # one request for each day, not for each file
@@ -110,7 +117,7 @@ class ArchiveTable:
             if file.stats is not None
         ]
         moved = [Transaction(name, number) for name, number in sorted(batch.ends.items())]
-        with table_failures(self.place.path):
+        with table_failures(self._name):
             snapshot.handle.create_write_transaction(
                 added,
                 "append",
@@ -141,13 +148,13 @@ class ArchiveTable:
             before = snapshot.columns.get(name)
             if before is not None and before != _kind(field.type.to_json()):
                 raise ConfigurationError(
-                    f"column {name} of {self.place.path} is {before}, and this run has {_kind(field.type.to_json())}",
+                    f"column {name} of {self._name} is {before}, and this run has {_kind(field.type.to_json())}",
                     remedy="archive into another directory",
                 )
         new = [field for name, field in fields.items() if name not in snapshot.columns]
         if not new:
             return snapshot
-        with table_failures(self.place.path):
+        with table_failures(self._name):
             snapshot.handle.alter.add_columns(new)
         snapshot = self.open()
         self._log.sync(snapshot.version)
@@ -156,7 +163,7 @@ class ArchiveTable:
     def _checkpoint(self, version: int) -> None:
         """Nothing depends on it but the time that opening takes, so its failure ends nothing."""
         try:
-            with table_failures(self.place.path):
+            with table_failures(self._name):
                 delta_table(self._url, version).create_checkpoint()
                 self._log.sync(version, checkpoint=True)
         except StoreError as error:
@@ -169,12 +176,12 @@ def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTabl
     if is_local(place):
         make_directory(place)
     table = ArchiveTable(text, place)
-    with table_failures(place.path):
+    with table_failures(text):
         DeltaLog(place).repair()
         if not _is_table(text):
             _make(text, form, columns)
     snapshot = table.open()
-    _check_same(form_of(snapshot.handle, place.path), form, place.path)
+    _check_same(form_of(snapshot.handle, text), form, text)
     return table, table.add_columns(snapshot, columns)
 
 
@@ -183,12 +190,12 @@ def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
     ours, or cannot be one."""
     check_writable(text)
     place = table_place(text)
-    with table_failures(place.path):
+    with table_failures(text):
         DeltaLog(place).repair()
         if not _is_table(text):
             return {}
     snapshot = ArchiveTable(text, place).open()
-    _check_same(form_of(snapshot.handle, place.path), form, place.path)
+    _check_same(form_of(snapshot.handle, text), form, text)
     return snapshot.applications
 
 
@@ -221,9 +228,15 @@ def column_names(text: str) -> tuple[str, ...]:
 
 
 def delta_table(url: str, version: int | None = None) -> DeltaTable:
+    """Raises StoreDamagedError where the last version is what keeps it from opening."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    return DeltaTable(url, version=version)
+    try:
+        return DeltaTable(url, version=version)
+    except DeltaError:
+        DeltaLog(table_place(url)).check_last()
+        raise
 
 
 @contextmanager
@@ -234,11 +247,7 @@ def table_failures(place: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise StoreError(
-            f"the table in {place}: {first}",
-            remedy="look whether the storage can be reached and written; a table of a newer protocol needs a newer deltalake",
-        ) from error
+        raise StoreError(f"the table in {place}: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
 
 
 def _is_table(text: str) -> bool:
@@ -293,6 +302,17 @@ def form_of(table: DeltaTable, place: str) -> ArchiveForm:
             remedy="restore a version before that, or archive into another directory",
         )
     return form
+
+
+def check_protocol(table: DeltaTable, place: str) -> None:
+    """Raises ConfigurationError where a table asks its writers for what delta-rs does not do: it would refuse each commit."""
+    asked = table.protocol()
+    missing = sorted(set(asked.writer_features or ()) - _WRITTEN_FEATURES)
+    if missing or asked.min_writer_version > _WRITER_VERSION_MAX:
+        raise ConfigurationError(
+            f"{place} asks its writers for {', '.join(missing) or f'version {asked.min_writer_version}'}, which this orbitmq does not do",
+            remedy="drop the feature from the table, or archive into another directory",
+        )
 
 
 def _check_same(found: ArchiveForm, form: ArchiveForm, place: str) -> None:

@@ -24,7 +24,7 @@ from orbitmq.spark.durable import sync, write_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.reached import Reached, reached_of
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place
-from orbitmq.spark.pipelines.archiving.table import check_columns, form_of, opened, table_failures
+from orbitmq.spark.pipelines.archiving.table import check_columns, check_protocol, form_of, opened, table_failures
 from orbitmq.spark.pipelines.archiving.tasks import QUARANTINE
 from orbitmq.units import HOUR_MS
 
@@ -106,7 +106,7 @@ def vacuum(place: str, older_than_ms: int, *, dry_run: bool = False) -> list[str
     for file in _unnamed(root, _reached(place, table), _CLOCK.now_ms() - older_than_ms):
         removed.append(file)
         if not dry_run:
-            with write_failures(file):
+            with write_failures(root.under(file).name):
                 root.file_system.delete_file(root.under(file).path)
     settle(place, before)
     return sorted(removed)
@@ -157,7 +157,7 @@ def _broken(root: FilePlace, reached: Reached) -> Counter[MessageQueue]:
 def _unnamed(root: FilePlace, reached: Reached, before_ms: int) -> list[str]:
     """Files of the quarantine that belong to no commit and are older than that."""
     selector = fs.FileSelector(root.under(QUARANTINE).path, allow_not_found=True)
-    with write_failures(selector.base_dir):
+    with write_failures(root.under(QUARANTINE).name):
         return [
             name
             for info in root.file_system.get_file_info(selector)
@@ -174,6 +174,7 @@ def _writable(place: str) -> DeltaTable:
     check_writable(place)
     table = opened(place)
     form_of(table, place)
+    check_protocol(table, place)
     return table
 
 
@@ -187,8 +188,8 @@ def settle(place: str, before: int) -> None:
     log = DeltaLog(root)
     for version in range(before + 1, opened(place).version() + 1):
         for action in log.actions(version) or ():
-            if "add" in action:
-                sync(root.under(action["add"]["path"]))
+            if action.added is not None:
+                sync(root.under(action.added.path))
         log.sync(version)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
+from orbitmq.limits.spark import ARCHIVE_STORAGE_TRIES
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, commit
 
 COLUMNS = {"topic": "string"}
@@ -164,12 +165,22 @@ def test_who_compacts_or_archives_other_queues_in_between_is_no_hindrance() -> N
 def test_without_end_others_commit_in_between() -> None:
     table = FakeTable()
     table.before["put"] = [lambda: table.versions.append(("", [], {}))] * 100
-    with pytest.raises(StoreError, match="could not be stored in 20 tries: the version is there"):
+    with pytest.raises(StoreError, match="could not be stored: the version is there"):
         commit(table, table.open(), batch_of(table, table.open(), 10))
     assert rows_of(table) == []
 
 
-@pytest.mark.parametrize("failures", [1, 2, 19])
+def test_a_storage_that_refuses_is_not_asked_for_long() -> None:
+    table = FakeTable()
+    snapshot = table.open()
+    table.before["put"] = [failing("no right to write")] * 100
+    with pytest.raises(StoreError, match="no right to write") as caught:
+        commit(table, snapshot, batch_of(table, snapshot, 10))
+    assert table.steps.count("put") == ARCHIVE_STORAGE_TRIES
+    assert "the next run takes it again" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("failures", range(1, ARCHIVE_STORAGE_TRIES))
 def test_an_answer_that_got_lost_stores_nothing_twice(failures: int) -> None:
     for hooks in ("before", "after"):  # the put was not done, or was
         table = FakeTable()
@@ -241,31 +252,37 @@ def test_a_column_that_the_table_has_not_is_not_committed() -> None:
         assert table.files == []
 
 
-def planted(real: str, fault: str) -> Callable[..., int]:
-    """`commit` with another text in one place."""
+def planted(name: str, real: str, fault: str) -> Callable[..., Any]:
+    """A function of the module with another text in one place."""
     import inspect
 
     from orbitmq.spark.pipelines.archiving import committing
 
-    text = inspect.getsource(committing.commit)
+    text = inspect.getsource(getattr(committing, name))
     assert real in text
     space = dict(vars(committing))
     exec(text.replace(real, fault), space)
-    found: Callable[..., int] = space["commit"]
+    if name != "commit":
+        exec(inspect.getsource(committing.commit), space)
+    found: Callable[..., Any] = space["commit"]
     return found
 
 
 @pytest.mark.parametrize(
-    ("real", "fault"),
-    [("check_place(snapshot, batch)", "pass"), ("if lost is not None:", "if False:")],
-    ids=["committed on a reopened snapshot", "missing file committed"],
-)
-def test_planted_faults_are_caught_by_these_tests(real: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "commit", planted(real, fault))
-    judge = (
-        test_a_snapshot_that_was_opened_again_does_not_make_an_old_plan_good
-        if "check_place" in real
-        else test_a_file_that_is_gone_or_another_is_not_committed
-    )
+    ("name", "real", "fault", "judge"),
+    [
+        (
+            "commit", "check_place(snapshot, batch)", "pass",
+            test_a_snapshot_that_was_opened_again_does_not_make_an_old_plan_good,
+        ),
+        ("commit", "if lost is not None:", "if False:", test_a_file_that_is_gone_or_another_is_not_committed),
+        ("check_place", "!= kind:", "is not None and False:", test_a_column_that_the_table_has_not_is_not_committed),
+    ],
+    ids=["committed on a reopened snapshot", "missing file committed", "stray column committed"],
+)  # fmt: skip
+def test_planted_faults_are_caught_by_these_tests(
+    name: str, real: str, fault: str, judge: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "commit", planted(name, real, fault))
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         judge()

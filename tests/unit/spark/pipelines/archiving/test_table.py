@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.spark.log_files.places import place_at
@@ -27,6 +31,7 @@ from orbitmq.spark.pipelines.archiving.table import (
     numbers_of,
     opened,
 )
+from orbitmq.spark.pipelines.archiving.upkeep import compact
 
 COLUMNS = pa.schema([("topic", pa.string()), ("queueOffset", pa.int64())])
 FORM = ArchiveForm(source=SourceKind.TOPICS, fixed={"properties": "map"})
@@ -96,6 +101,15 @@ def test_delta_rs_takes_a_file_that_is_not_there_and_a_number_that_goes_back(tmp
     assert table.open().applications["orbitmq/log/a"] == 1
 
 
+def test_a_commit_without_its_numbers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetting(**settings: Any) -> CommitProperties:
+        return CommitProperties(**{**settings, "app_transactions": []})
+
+    monkeypatch.setattr(deltalake, "CommitProperties", forgetting)
+    with pytest.raises(AssertionError):
+        test_rows_and_numbers_are_in_one_version(tmp_path)
+
+
 def test_eight_runs_at_once(tmp_path: Path) -> None:
     """Each takes everything up to 60 in steps, and plans anew when another was faster."""
     archive(tmp_path)
@@ -141,6 +155,60 @@ def test_numbers_are_read_behind_a_checkpoint_as_delta_rs_reads_them(
     version_file(tmp_path, 10).unlink()
     with pytest.raises(StoreDamagedError, match="has no version 10, and has later ones"):
         log.applications(11)
+
+
+def test_numbers_of_another_table_in_the_same_place_are_read_anew(tmp_path: Path) -> None:
+    """A run that follows keeps the numbers of the versions it has read; somebody replaces the archive meanwhile."""
+    add(tmp_path, 5)
+    table, snapshot = archive(tmp_path)
+    shutil.rmtree(tmp_path)
+    for end in (2, 3, 4):
+        add(tmp_path, end, "orbitmq/log/another")
+    assert table.open().applications == {"orbitmq/log/another": 4}
+    with pytest.raises(StoreLockedError):
+        commit(table, snapshot, batch_of(tmp_path, snapshot, 9))
+    assert table.open().applications == {"orbitmq/log/another": 4}, "of the same version again"
+
+
+def test_a_last_version_that_is_not_whole_says_what_to_do(tmp_path: Path) -> None:
+    add(tmp_path, 5)
+    add(tmp_path, 9)
+    content = version_file(tmp_path, 2).read_bytes()
+    version_file(tmp_path, 2).write_bytes(content[: len(content) * 2 // 3])
+    for look in (lambda: archive(tmp_path), lambda: opened(str(tmp_path))):
+        with pytest.raises(StoreDamagedError, match=r"0002.json is no version of a Delta table") as caught:
+            look()
+        assert "take it away" in str(caught.value.remedy)
+    version_file(tmp_path, 2).unlink()
+    add(tmp_path, 9)
+    assert offsets(tmp_path) == list(range(9))
+
+
+FEATURES = (
+    "appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint", "identityColumns", "rowTracking",
+    "domainMetadata", "clustering", "inCommitTimestamp",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_table_that_asks_its_writers_for_more_is_refused_before_any_work(tmp_path: Path, feature: str) -> None:
+    """delta-rs judges: what it refuses to commit to is refused, and the rest is taken."""
+    add(tmp_path, 5)
+    of_readers = [feature] if feature in ("deletionVectors", "v2Checkpoint") else []
+    asked = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": of_readers, "writerFeatures": [feature]}
+    lines = [{"protocol": asked}, {"commitInfo": {"operation": "UPGRADE", "operationParameters": {}}}]
+    version_file(tmp_path, 2).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    table = DeltaTable(tmp_path)
+    try:
+        table.create_write_transaction([], "append", table.schema(), ["day"])
+    except CommitFailedError:
+        with pytest.raises(ConfigurationError, match=f"asks its writers for {feature}"):
+            add(tmp_path, 9)
+        with pytest.raises(ConfigurationError, match=f"asks its writers for {feature}"):
+            compact(str(tmp_path))
+        assert opened(str(tmp_path)).version() == 2
+    else:
+        assert add(tmp_path, 9) == 4
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 700], ids=["empty", "zeros"])

@@ -25,6 +25,7 @@ from orbitmq.spark.pipelines.archiving.landing import FileForm
 from orbitmq.spark.pipelines.archiving.reached import queue_application
 from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork, archive_work
+from orbitmq.spark.quarantine import Quarantine
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.plan import QueueRange
@@ -57,6 +58,12 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
     line = json.loads((tmp_path / damage.path).read_text())
     assert (line["topic"], line["brokerName"], line["queueId"], line["queueOffset"]) == ("orders", "broker-a", 0, 3)
     assert line["reason"]
+
+
+def test_a_line_of_the_quarantine_that_is_dropped_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quarantine, "add", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path)
 
 
 def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
