@@ -21,16 +21,33 @@ if TYPE_CHECKING:
     from orbitmq.spark.typed.decoded import PayloadDecoder
 
 
+class GivenSchema(msgspec.Struct, frozen=True):
+    """A schema of Avro or Protobuf as it was given, and where; empty for JSON."""
+
+    texts: tuple[str, ...] = ()
+    descriptors: bytes = b""
+    schema_id: int | None = None
+
+    def type_of(self, options: PayloadOptions, wanted: Any = None) -> Any:
+        """The Arrow type of payloads; only the fields of `wanted` where it is given. `ConfigurationError`."""
+        if options.format is PayloadFormat.PROTOBUF:
+            from orbitmq.spark.typed.protobuf_payloads import message_class, protobuf_type
+
+            return protobuf_type(message_class(self.descriptors, options.message or "").DESCRIPTOR, wanted)
+        from orbitmq.spark.typed.avro_payloads import avro_schema, avro_type
+
+        return avro_type(avro_schema(self.texts), wanted)
+
+
 class PayloadRules(msgspec.Struct, frozen=True, kw_only=True):
     """How to decode.
 
-    kind: the Arrow type of `payload`, a struct. schema: Avro texts, or a descriptor set. writers: Avro texts by id, of a registry.
+    kind: the Arrow type of `payload`, a struct. writers: Avro texts by id, of a registry.
     """
 
     options: PayloadOptions
     kind: Any
-    schema: tuple[str, ...] = ()
-    descriptors: bytes = b""
+    schema: GivenSchema = GivenSchema()
     writers: Mapping[int, tuple[str, ...]] = {}
 
     def renewed(self) -> PayloadRules:
@@ -51,37 +68,18 @@ class PayloadRules(msgspec.Struct, frozen=True, kw_only=True):
         if self.options.format is PayloadFormat.PROTOBUF:
             from orbitmq.spark.typed.protobuf_payloads import ProtobufDecoder, message_class
 
-            return ProtobufDecoder(
-                self.kind, message_class(self.descriptors, self.options.message or ""), framed=framed
-            )
+            message = message_class(self.schema.descriptors, self.options.message or "")
+            return ProtobufDecoder(self.kind, message, framed=framed)
         from orbitmq.spark.typed.avro_payloads import AvroDecoder, AvroSchema, avro_schema
 
-        reader = avro_schema(self.schema)
+        reader = avro_schema(self.schema.texts)
         if not framed:
             return AvroDecoder(self.kind, {None: reader}, None)
         writers: dict[int | None, AvroSchema] = {
-            schema_id: reader if texts == self.schema else avro_schema(texts)
+            schema_id: reader if texts == self.schema.texts else avro_schema(texts)
             for schema_id, texts in self.writers.items()
         }
         return AvroDecoder(self.kind, writers, reader)
-
-
-class GivenSchema(msgspec.Struct, frozen=True):
-    """A schema of Avro or Protobuf as it was given, and where; empty for JSON."""
-
-    texts: tuple[str, ...] = ()
-    descriptors: bytes = b""
-    schema_id: int | None = None
-
-    def type_of(self, options: PayloadOptions, wanted: Any = None) -> Any:
-        """The Arrow type of payloads; only the fields of `wanted` where it is given. `ConfigurationError`."""
-        if options.format is PayloadFormat.PROTOBUF:
-            from orbitmq.spark.typed.protobuf_payloads import message_class, protobuf_type
-
-            return protobuf_type(message_class(self.descriptors, options.message or "").DESCRIPTOR, wanted)
-        from orbitmq.spark.typed.avro_payloads import avro_schema, avro_type
-
-        return avro_type(avro_schema(self.texts), wanted)
 
 
 def given_schema(options: PayloadOptions) -> GivenSchema:
@@ -124,7 +122,7 @@ def payload_rules(options: PayloadOptions, kind: Any) -> PayloadRules:
     given = given_schema(options)
     if options.format is not PayloadFormat.JSON:
         check_fits(kind, given.type_of(options, kind), f"its {options.format} schema")
-    return PayloadRules(options=options, kind=kind, schema=given.texts, descriptors=given.descriptors)
+    return PayloadRules(options=options, kind=kind, schema=given)
 
 
 def payload_schema(options: PayloadOptions) -> str:

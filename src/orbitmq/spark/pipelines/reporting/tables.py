@@ -12,7 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,8 +20,6 @@ from orbitmq.spark.pipelines.reporting.figures import Failures, Figures, Latenes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_TIMES: Final = {"slot_ms": "slot"}
 
 
 def tables(figures: Figures) -> Iterator[tuple[str, pa.Table]]:
@@ -45,6 +43,7 @@ def _columns(types: dict[str, type], rows: Iterable[tuple[object, ...]]) -> pa.T
     found = list(rows)
     columns = {}
     for place, (name, kind) in enumerate(types.items()):
-        arrow_type = pa.timestamp("ms", tz="UTC") if name in _TIMES else pa.string() if kind is str else pa.int64()
-        columns[_TIMES.get(name, name)] = pa.array([row[place] for row in found], arrow_type)
+        is_time = name == "slot_ms"
+        arrow_type = pa.timestamp("ms", tz="UTC") if is_time else pa.string() if kind is str else pa.int64()
+        columns["slot" if is_time else name] = pa.array([row[place] for row in found], arrow_type)
     return pa.table(columns)
