@@ -39,9 +39,9 @@ from orbitmq.protocol.checksum import body_crc
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import BLANK_BYTES_MIN, encode_blank, encode_stored
 from orbitmq.spark.log_files.directory import look_at
+from orbitmq.spark.log_files.log_options import log_options
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules, range_batches
-from orbitmq.spark.log_files.selection import RecordSelection
 from orbitmq.spark.pipelines.archiving.landing import FileForm, _writer_options
 from orbitmq.spark.pipelines.archiving.tasks import LogWork, archive_work
 from table import verdict, write_into
@@ -131,13 +131,8 @@ class Bench:
         self.form = FileForm(columns=names, compression="zstd", rows_per_file=ARCHIVE_FILE_ROWS)
 
     def works(self, store: Path) -> list[LogWork]:
-        rules = RowRules(
-            place=str(store), names=self.form.columns, properties=PropertiesForm.MAP,
-            selection=RecordSelection(
-                topics=frozenset(), pattern=None, starting_ms=None, ending_ms=None, include_internal=False
-            ),
-            broker_name="broker-a", verify_checksums=True, quarantine_path=None,
-        )  # fmt: skip
+        options = log_options({"path": str(store), "brokername": "broker-a"})
+        rules = RowRules(options=options, names=self.form.columns, properties=PropertiesForm.MAP)
         return [
             LogWork(rules=rules, part=part, name="broker-a")
             for part in cut(look_at(str(store)), None, None, ARCHIVE_RANGE_BYTES)
