@@ -15,6 +15,7 @@ ROUNDS ?= 10
 SEEDS ?= 1000
 STEPS ?= 1000000
 KILLS ?= 100
+LIVES ?= 100000
 SEED ?= 0
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
@@ -26,7 +27,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -114,8 +115,12 @@ timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and
 pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
-	@for of in transactions pop receives sends replicas pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
+lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies, groups and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
+	@for of in transactions pop receives sends replicas groups pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
+
+group-campaign: $(STAMP) ## Many lives of replicated groups in a model, and all states of a small one (LIVES=..., SEED=the first, STATES="--records 1 --changes 1")
+	@$(BIN)/python -m tests.property.lives_campaign --of groups --lives $(LIVES) --seed $(SEED)
+	@$(BIN)/python -m tests.property.group_states $(STATES)
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

@@ -1,8 +1,8 @@
-"""Many lives of transactions, of popped messages, over remoting or over gRPC too, of sends over gRPC, of copies in a model, or of pairs
-of brokers with real stores, with figures: `python -m tests.property.lives_campaign --of pop --lives 1000`.
+"""Many lives of transactions, of popped messages, over remoting or over gRPC too, of sends over gRPC, of copies or of groups in a
+model, or of pairs of brokers with real stores, with figures: `python -m tests.property.lives_campaign --of pop --lives 1000`.
 
 Exit code 0 when both accounts agreed in every life, 1 otherwise; each broken seed is printed and can be repeated with
-`--seed N --lives 1`. A life takes 0.1 s, of a pair 0.4 s.
+`--seed N --lives 1`. A life takes 0.1 s, of a pair 0.4 s, of a group 0.03 s.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sys
 import time
 
 from tests.crash import test_grpc_sends
-from tests.property import pair_life, replica_life, test_pop_life, test_receive_life, test_transactions_life
+from tests.property import group_life, pair_life, replica_life, test_pop_life, test_receive_life, test_transactions_life
 
 LIVES = {
     "pop": test_pop_life.run,
     "receives": test_receive_life.live,
+    "groups": group_life.live,
     "pairs": pair_life.live,
     "replicas": replica_life.run,
     "sends": test_grpc_sends.run,

@@ -1,0 +1,498 @@
+"""All states that three members, three records and two changes of the view can come into, in whatever order things happen.
+
+    python -m tests.property.group_states --states-max 0     walks them and prints their number
+    python -m tests.property.group_states --plant cut_by_length
+
+The group begins with everybody in sync behind its first leader. Then anybody may seek the lead at any time, the leader may drop and admit
+whom it likes, questions to the engine act and are answered when they like, or are given up, and one machine may lose power. What one member
+says to another arrives in order; between pairs there is none. What is written is on the disk at once where no power is lost. A state is
+looked at once, however it was reached; numbers of sessions and questions are not compared, only their order.
+
+Rules of this file
+1. No time and no chance: what may happen next is a list, and each of it is tried.
+2. What has to hold is what `group_account` asks for, at every step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any, Final, NamedTuple
+
+from tests.property.group_account import BrokenGroup
+from tests.property.group_bugs import BUGS
+from tests.property.group_machine import ModelLog
+
+from orbitmq.replication import replica_steps as steps
+from orbitmq.replication.replica import Replica
+from orbitmq.replication.replica_steps import KeptEpoch, ReplicaRole
+from orbitmq.replication.view import View, first_view
+
+NAMES: Final = ("a", "b", "c")
+
+
+class Bounds(NamedTuple):
+    """How much may happen in one history."""
+
+    records: int = 3
+    changes: int = 2
+    """Of the view."""
+    powers: int = 1
+    gives_up: int = 1
+    """Questions to the engine that are given up, whether it acts on them or not."""
+
+
+class Node:
+    """A member, its disk, and what is under way from it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.log = ModelLog()
+        self.kept = KeptEpoch(boot="")
+        self.confirmed = 0
+        self.lives = 0
+        self.streams: dict[str, tuple[Any, int]] = {}
+        self.question: steps.AskEngine | None = None
+        self.late: tuple[steps.AskEngine, ...] = ()
+        """Questions that were given up, and may act."""
+        self.answer: steps.EngineHolds | None = None
+        self.replica: Replica
+
+    def copied(self) -> Node:
+        other = copy.copy(self)
+        other.log = copy.copy(self.log)
+        other.log.data, other.log.marks = bytearray(self.log.data), list(self.log.marks)
+        other.streams = dict(self.streams)
+        other.replica = replica = copy.copy(self.replica)
+        replica.following = copy.copy(replica.following)
+        replica.counting = copy.copy(replica.counting)
+        replica.counting.followed = dict(replica.counting.followed)
+        replica.questions = copy.copy(replica.questions)
+        return other
+
+    def key(self, ranks: Ranks) -> tuple[Any, ...]:
+        replica = self.replica
+        following, counting, asked = replica.following, replica.counting, replica.questions.asked
+        return (
+            bytes(self.log.data), self.log.synced, self.kept, self.confirmed,
+            tuple(sorted((to, ranks(session), at) for to, (session, at) in self.streams.items())),
+            self.question and self.question[1:], tuple(one[1:] for one in self.late), self.answer and self.answer[1:],
+            asked and asked.seen, replica.role, replica.kept, replica.has_lost_end, replica.confirmed, replica.leader,
+            replica.view, replica.serves, replica._wants_lead, replica._dispatched, replica.questions.revision,
+            ranks(replica.session), following.is_matched, following.cutting, following.expected, following.confirmed,
+            tuple(sorted((name, ranks(one.session), one.end) for name, one in counting.followed.items())),
+            counting.changes, counting.marker_end,
+        )  # fmt: skip
+
+    def sessions(self) -> Iterator[steps.FollowSession]:
+        yield self.replica.session
+        yield from (session for session, _ in self.streams.values())
+        yield from (one.session for one in self.replica.counting.followed.values())
+
+
+class Ranks:
+    """Sessions by their order, of those that somebody still knows."""
+
+    def __init__(self, sessions: Iterator[steps.FollowSession]) -> None:
+        self._known = {session: place for place, session in enumerate(sorted(set(sessions)))}
+
+    def __call__(self, session: steps.FollowSession) -> int:
+        return self._known[session]
+
+
+class World:
+    def __init__(self, bounds: Bounds) -> None:
+        self.left = bounds
+        self.may_lose_power = bounds.powers > 0
+        self.nodes = {name: Node(name) for name in NAMES}
+        self.view: View = first_view("a", NAMES[1:])
+        self.revision = 1
+        self.channels: dict[tuple[str, str], tuple[steps.Message, ...]] = {}
+        self.truth = b""
+        self.at_once: list[tuple[str, steps.Message]] = []
+        """Answers to a hello: a follower and its leader agree in one step."""
+        self.confirmers: tuple[tuple[int, str], ...] = ()
+        for node in self.nodes.values():
+            self.make(node)
+        for node in self.nodes.values():
+            self.start(node)
+
+    def copied(self) -> World:
+        other = copy.copy(self)
+        other.nodes = {name: node.copied() for name, node in self.nodes.items()}
+        other.channels, other.at_once = dict(self.channels), []
+        return other
+
+    def key(self) -> tuple[Any, ...]:
+        ranks = Ranks(self._sessions())
+        nodes = tuple(node.key(ranks) for node in self.nodes.values())
+        under_way = tuple(
+            (way, tuple((type(one).__name__, *(ranks(part) if part is getattr(one, "session", None) else part for part in one)) for one
+            in messages)) for way, messages in sorted(self.channels.items()) if messages
+        )  # fmt: skip
+        return nodes, self.view, self.revision, under_way, self.truth, self.left
+
+    def _sessions(self) -> Iterator[steps.FollowSession]:
+        for node in self.nodes.values():
+            yield from node.sessions()
+        for messages in self.channels.values():
+            yield from (session for one in messages if (session := getattr(one, "session", None)) is not None)
+
+    # --- what a driver does -----------------------------------------------------------------------------------------------
+
+    def make(self, node: Node) -> None:
+        node.lives += 1
+        log = node.log.state()
+        node.replica = Replica(node.name, f"{node.name}{node.lives}", NAMES, node.kept, log, node.confirmed, boot="")
+
+    def start(self, node: Node) -> None:
+        self.tell(node, steps.DispatchedTo(node.confirmed))
+        self.tell(node, steps.SayHello())
+
+    def tell(self, node: Node, given: steps.Input) -> None:
+        waiting = [given]
+        while waiting:
+            for effect in node.replica.step(waiting.pop(0)):
+                waiting += self.do(node, effect)
+        while self.at_once:
+            to, message = self.at_once.pop(0)
+            self.tell(self.nodes[to], steps.Heard(message))
+        replica = node.replica
+        if not replica._dispatched <= replica.confirmed <= len(node.log.data):
+            raise BrokenGroup(f"{node.name} has confirmed {replica.confirmed}, its log ends at {len(node.log.data)}")
+
+    def do(self, node: Node, effect: steps.Effect) -> list[steps.Input]:
+        """What it leads to at once. An epoch is on the disk, and what is confirmed dispatched, without anything between."""
+        log = node.log
+        match effect:
+            case steps.KeepEpoch():
+                node.kept = KeptEpoch(*effect)
+                return [steps.EpochKept(effect.epoch)]
+            case steps.AskEngine(number, _, None):
+                return [steps.EngineHolds(number, self.view, self.revision)]
+            case steps.AskEngine():
+                node.question = effect
+            case steps.SendMessage(to, message):
+                self.send(node.name, to, message)
+            case steps.StreamLog(to, session, position):
+                node.streams[to] = session, position
+                self.stream(node)
+            case steps.EndStream(to):
+                node.streams.pop(to, None)
+            case steps.CutLog(to):
+                log.cut(to)
+                return [log.state()]
+            case steps.AppendBytes(_, data):
+                log.append(data)
+                self.written(node)
+                return [log.state()]
+            case steps.AppendMarker(epoch):
+                if not log.data.startswith(self.truth):
+                    raise BrokenGroup(f"{node.name} leads in epoch {epoch} and lacks something that was confirmed")
+                log.append_marker(epoch)
+                self.written(node)
+                self.stream(node)
+                return [log.state()]
+            case steps.ConfirmTo(end):
+                self.confirm(node, end)
+                return [steps.DispatchedTo(end)]
+            case _:
+                pass
+        return []
+
+    def written(self, node: Node) -> None:
+        if not self.may_lose_power:
+            node.log.synced = len(node.log.data)
+
+    def hears_hello(self, sender: str, to: str) -> bool:
+        """Whether that one may answer; nothing was said on this way that it has not heard yet."""
+        ours, theirs = self.nodes[sender].replica, self.nodes[to].replica
+        may = theirs.role is ReplicaRole.LEADING or theirs.epoch < ours.epoch
+        return may and not any(isinstance(one, steps.Hello) for one in self.channels.get((sender, to), ()))
+
+    def send(self, sender: str, to: str, message: steps.Message) -> None:
+        way = sender, to
+        if isinstance(message, steps.Welcome | steps.Follow):
+            self.at_once.append((to, message))
+            return
+        if isinstance(message, steps.Hello) and not self.hears_hello(sender, to):
+            return
+        before = self.channels.get(way, ())
+        if before and isinstance(message, steps.Report) and isinstance(before[-1], steps.Report):
+            before = before[:-1]  # it says less of the same
+        self.channels[way] = (*before, message)
+
+    def stream(self, node: Node) -> None:
+        """All there is, in one message."""
+        for to, (session, position) in node.streams.items():
+            piece = bytes(node.log.data[position:])
+            if piece:
+                replica = node.replica
+                self.send(
+                    node.name,
+                    to,
+                    steps.Records(node.name, replica.epoch, session, position, piece, replica.confirmed, 0),
+                )
+                node.streams[to] = session, position + len(piece)
+
+    def confirm(self, node: Node, end: int) -> None:
+        data, truth, epoch = bytes(node.log.data), self.truth, node.replica.epoch
+        if data[: min(end, len(truth))] != truth[:end]:
+            raise BrokenGroup(f"{node.name} confirms other bytes than were confirmed")
+        if node.replica.role is ReplicaRole.LEADING:
+            if (epoch, node.replica.life) not in self.confirmers and epoch in dict(self.confirmers):
+                raise BrokenGroup(f"two members confirm in epoch {epoch}")
+            self.confirmers = tuple({*self.confirmers, (epoch, node.replica.life)})
+            self.truth = truth if len(truth) >= end else data[:end]
+        elif end > len(truth):
+            raise BrokenGroup(f"{node.name} confirms before its leader")
+
+    # --- what may happen ----------------------------------------------------------------------------------------------------
+
+    def moves(self) -> Iterator[tuple[str, Callable[[World], None]]]:
+        for (sender, to), messages in self.channels.items():
+            if messages:
+                yield f"{to} hears of {sender} {messages[0]}", _hears(sender, to)
+        for name, node in self.nodes.items():
+            if node.log.synced < len(node.log.data):
+                yield f"{name} syncs", _syncs(name)
+            yield from self._engine_moves(name, node)
+            yield from self._member_moves(name, node)
+
+    def _engine_moves(self, name: str, node: Node) -> Iterator[tuple[str, Callable[[World], None]]]:
+        if node.question is not None:
+            yield f"the engine acts on {node.question.view} of {name}", _acts(name)
+        if node.answer is not None:
+            yield f"{name} is answered {node.answer.view}", _answered(name)
+        if self.left.gives_up and node.replica.questions.asked is not None:
+            yield f"{name} gives its question up", _gives_up(name)
+        for place, _ in enumerate(node.late):
+            yield f"the engine acts late on a question of {name}", _acts_late(name, place)
+
+    def _member_moves(self, name: str, node: Node) -> Iterator[tuple[str, Callable[[World], None]]]:
+        replica, view = node.replica, node.replica.view
+        if replica.questions.asked is None and replica.view != self.view:
+            yield f"{name} looks at the engine", _wishes(name, steps.ReadEngine())
+        if self.left.records and not replica.refusal:
+            yield f"{name} takes a message", _takes(name)
+        if self.left.powers:
+            yield f"{name} loses power", _loses_power(name)
+        if replica.role is ReplicaRole.FOLLOWING:
+            if not replica.following.is_matched and any(self.hears_hello(name, other) for other in replica.others):
+                yield f"{name} says hello", _wishes(name, steps.SayHello())
+            if self.left.changes and replica.may_lead and replica.questions.asked is None:
+                yield f"{name} seeks the lead", _wishes(name, steps.SeekLead())
+        elif self.left.changes and view is not None and replica.questions.asked is None:
+            for other in view.in_sync:
+                if view.may_drop(other):
+                    yield f"{name} drops {other}", _wishes(name, steps.DropMember(other))
+            for other in view.learners:
+                if replica.counting.end_of(other) is not None:
+                    yield f"{name} admits {other}", _wishes(name, steps.AdmitMember(other))
+
+
+Move = Callable[[World], None]
+
+
+def _hears(sender: str, to: str) -> Move:
+    def move(world: World) -> None:
+        message, *rest = world.channels[sender, to]
+        world.channels[sender, to] = tuple(rest)
+        world.tell(world.nodes[to], steps.Heard(message))
+
+    return move
+
+
+def _syncs(name: str) -> Move:
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        node.log.synced = len(node.log.data)
+        node.confirmed = node.replica.confirmed
+        world.tell(node, node.log.state())
+
+    return move
+
+
+def _put(world: World, asked: steps.AskEngine) -> None:
+    if asked.view is not None and asked.revision == world.revision and world.left.changes:
+        world.view, world.revision = asked.view, world.revision + 1
+        world.left = world.left._replace(changes=world.left.changes - 1)
+
+
+def _acts(name: str) -> Move:
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        asked, node.question = node.question, None
+        assert asked is not None
+        _put(world, asked)
+        node.answer = steps.EngineHolds(asked.number, world.view, world.revision)
+
+    return move
+
+
+def _acts_late(name: str, place: int) -> Move:
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        asked = node.late[place]
+        node.late = node.late[:place] + node.late[place + 1 :]
+        _put(world, asked)
+
+    return move
+
+
+def _answered(name: str) -> Move:
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        answer, node.answer = node.answer, None
+        assert answer is not None
+        world.tell(node, answer)
+
+    return move
+
+
+def _gives_up(name: str) -> Move:
+    def move(world: World) -> None:
+        node, asked = world.nodes[name], world.nodes[name].replica.questions.asked
+        assert asked is not None
+        if node.question is not None and node.question.view is not None:
+            node.late = (*node.late, node.question)
+        node.question = node.answer = None
+        world.left = world.left._replace(gives_up=world.left.gives_up - 1)
+        world.tell(node, steps.EngineFailed(asked.number))
+        world.tell(node, steps.ReadEngine())
+
+    return move
+
+
+def _takes(name: str) -> Move:
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        node.log.append_message(world.left.records)
+        world.written(node)
+        world.left = world.left._replace(records=world.left.records - 1)
+        world.tell(node, node.log.state())
+        world.stream(node)
+
+    return move
+
+
+def _loses_power(name: str) -> Move:
+    """And starts again. What was under way to it and from it is gone, but for what the engine was asked."""
+
+    def move(world: World) -> None:
+        node = world.nodes[name]
+        world.left = world.left._replace(powers=world.left.powers - 1)
+        node.log.cut(node.log.synced)
+        node.streams = {}
+        for other in NAMES:
+            world.channels.pop((name, other), None)
+            world.channels.pop((other, name), None)
+        for other in world.nodes.values():
+            other.streams.pop(name, None)
+        if node.question is not None and node.question.view is not None:
+            node.late = (*node.late, node.question)
+        node.question = node.answer = None
+        world.make(node)
+        world.start(node)
+        world.tell(node, steps.ReadEngine())
+
+    return move
+
+
+def _wishes(name: str, wish: steps.Input) -> Move:
+    def move(world: World) -> None:
+        world.tell(world.nodes[name], wish)
+
+    return move
+
+
+def settled(bounds: Bounds) -> World:
+    """Everybody is in sync behind the first leader, and nothing is under way."""
+    world = World(Bounds(records=0, powers=0, gives_up=0))
+    leader, *others = world.nodes.values()
+    world.tell(leader, steps.ReadEngine())
+    for node, wish in (
+        (leader, steps.SeekLead()),
+        *((other, steps.SayHello()) for other in others),
+        *((leader, steps.AdmitMember(other.name)) for other in others),
+    ):
+        _come_to_rest(world)
+        world.left = world.left._replace(changes=1)
+        world.tell(node, wish)
+    _come_to_rest(world)
+    assert world.view.in_sync == NAMES, world.view
+    assert leader.replica.serves
+    world.left = bounds
+    world.may_lose_power = bounds.powers > 0
+    world.channels = {}
+    return world
+
+
+def _come_to_rest(world: World) -> None:
+    """Whatever is under way happens, and nothing else."""
+    world.left = world.left._replace(changes=0)
+    while (move := next((move for _, move in world.moves()), None)) is not None:
+        world.left = world.left._replace(changes=1)
+        move(world)
+        world.left = world.left._replace(changes=0)
+
+
+class Walked(NamedTuple):
+    states: int
+    steps: int
+
+
+def walk(bounds: Bounds, *, states_max: int = 0) -> Walked:
+    """Every state once. BrokenGroup with the way to the state in which something does not hold."""
+    begin = settled(bounds)
+    seen = {hash(begin.key())}
+    todo: list[tuple[World, tuple[Any, ...]]] = [(begin, ())]
+    taken = 0
+    while todo:
+        world, way = todo.pop()
+        for what, move in world.moves():
+            taken += 1
+            after = world.copied()
+            try:
+                move(after)
+            except BrokenGroup as broken:
+                raise BrokenGroup(f"{broken}; the way there: {'; '.join(_way((what, way)))}") from None
+            key = hash(after.key())
+            if key not in seen:
+                seen.add(key)
+                todo.append((after, (what, way)))
+        if states_max and len(seen) >= states_max:
+            break
+    return Walked(len(seen), taken)
+
+
+def _way(way: tuple[Any, ...]) -> list[str]:
+    words: list[str] = []
+    while way:
+        what, way = way
+        words.insert(0, what)
+    return words
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.property.group_states", description=__doc__)
+    for name, value in Bounds()._asdict().items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--states-max", type=int, default=100_000, help="stop there; 0: never")
+    parser.add_argument("--plant", choices=list(BUGS), default=None)
+    options = vars(parser.parse_args(arguments))
+    plant, states_max, begin = options.pop("plant"), options.pop("states_max"), time.process_time()
+    with BUGS[plant]() if plant else nullcontext():
+        walked = walk(Bounds(**options), states_max=states_max)
+    is_all = not states_max or walked.states < states_max
+    seconds, which = time.process_time() - begin, "all" if is_all else "the first"
+    print(f"{which} {walked.states} states, {walked.steps} steps between them, {seconds:.0f} s of CPU")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

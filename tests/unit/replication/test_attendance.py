@@ -1,0 +1,75 @@
+"""Who is late, who has caught up, and who leads next."""
+
+from __future__ import annotations
+
+from orbitmq.limits.group import LEAD_ASK_MS, LEAD_STEP_MS, LEADER_SILENT_MS, MEMBER_LATE_MS, MEMBER_LEVEL_MS
+from orbitmq.replication.attendance import Attendance, LeaderWatch
+from orbitmq.replication.replica_steps import Standing
+from orbitmq.units import NS_PER_MS
+
+BEGIN_NS = 5_000 * NS_PER_MS
+
+
+def after(ms: float) -> int:
+    return BEGIN_NS + int(ms * NS_PER_MS)
+
+
+def stands(name: str, end: int, *, epoch: int = 3, last: int = 2, is_clock_off: bool = False) -> Standing:
+    return Standing(name, epoch, is_clock_off, last, end)
+
+
+def test_a_member_is_late_when_it_was_silent_for_two_seconds() -> None:
+    seen = Attendance(100, BEGIN_NS)
+    assert not seen.is_late("b", None, after(MEMBER_LATE_MS - 1)), "a new leader gives everybody that time"
+    assert seen.is_late("b", 100, after(MEMBER_LATE_MS + 1))
+    seen.heard("b", after(1_000))
+    assert not seen.is_late("b", 100, after(MEMBER_LATE_MS + 1))
+    assert seen.is_late("b", 100, after(MEMBER_LATE_MS + 1_001))
+
+
+def test_a_member_is_late_when_it_lacks_what_was_written_two_seconds_ago() -> None:
+    seen = Attendance(100, BEGIN_NS)
+    seen.log_is(200, after(1_000))
+    for ms in range(0, 4_000, 500):
+        seen.heard("b", after(ms))
+    assert not seen.is_late("b", 100, after(900 + MEMBER_LATE_MS))
+    assert seen.is_late("b", 199, after(1_100 + MEMBER_LATE_MS))
+    assert not seen.is_late("b", 200, after(1_100 + MEMBER_LATE_MS))
+    assert seen.is_late("b", None, after(1_100 + MEMBER_LATE_MS)), "its session has reported nothing"
+
+
+def test_a_learner_has_caught_up_with_what_was_written_a_moment_ago() -> None:
+    seen = Attendance(100, BEGIN_NS)
+    seen.log_is(200, after(3_000))
+    seen.heard("b", after(3_000))
+    assert seen.is_level("b", 100, after(3_000))
+    assert not seen.is_level("b", 100, after(3_100 + MEMBER_LEVEL_MS))
+    assert not seen.is_level("b", None, after(3_000))
+    assert not seen.is_level("b", 200, after(5_000)), "it is silent"
+
+
+def test_a_leader_is_missed_when_silent_or_gone() -> None:
+    watch = LeaderWatch(BEGIN_NS)
+    assert not watch.misses(after(LEADER_SILENT_MS - 1), has_leader=True)
+    assert watch.misses(after(LEADER_SILENT_MS), has_leader=True)
+    watch.heard(after(LEADER_SILENT_MS))
+    assert not watch.misses(after(LEADER_SILENT_MS + 1), has_leader=True)
+    watch.is_gone = True
+    assert watch.misses(after(LEADER_SILENT_MS + 1), has_leader=True)
+    assert LeaderWatch(BEGIN_NS).misses(BEGIN_NS, has_leader=False)
+
+
+def test_the_longest_log_goes_first_and_a_wrong_clock_last() -> None:
+    def waits_ms(ours: Standing, *others: Standing) -> int:
+        watch = LeaderWatch(BEGIN_NS)
+        watch.misses(BEGIN_NS, has_leader=False)
+        for one in others:
+            watch.stands(one, BEGIN_NS)
+        names = ("b", "c")
+        return next(ms for ms in range(0, 5_000, 50) if watch.is_turn(ours, names, after(ms)))
+
+    a, b, c = stands("a", 300), stands("b", 200), stands("c", 900, last=1)
+    assert waits_ms(a, b, c) == 0, "the newest epoch counts before the length"
+    assert waits_ms(a, b) == LEAD_ASK_MS, "who has said nothing is waited for, a moment"
+    assert waits_ms(stands("a", 300, is_clock_off=True), b, c) == 2 * LEAD_STEP_MS
+    assert waits_ms(a, stands("b", 900, epoch=2), c) == LEAD_ASK_MS, "what was said in an older epoch does not count"
