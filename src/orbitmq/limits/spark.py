@@ -274,3 +274,6 @@ SERVICE_END_SLACK_MS: Final = 2_000
 
 SERVICE_SESSION_END_MS: Final = 10_000
 """For the end of the Spark session; then its Java ends with the process."""
+
+ARCHIVE_WRITER_VERSION_MAX: Final = 7
+"""Of the protocol of Delta tables that an archive is written to: from this version on a table lists its features."""

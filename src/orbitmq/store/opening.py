@@ -31,7 +31,7 @@ from orbitmq.store.known_queues import read_known_queues
 from orbitmq.store.lost_files import lost_files
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.numbering import follow
-from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.queues import ConsumeQueues, highest_physical
 from orbitmq.store.reading import store_timestamp_of
 from orbitmq.store.recovered import RecoveredStore
 from orbitmq.store.recovery import (
@@ -188,7 +188,7 @@ class _Opening:
         limit = mark.positions.get(self.queues.name, 0) if trusted and mark else log.sequence.end_offset
         known = read_known_queues(files, root, mark, files.boot_id(), log.start) if trusted and mark else None
         self.queues.load(limit, known)
-        plan = plan_recovery(log, mark, page, abort_exists, self.queues.highest_physical(), files.boot_id())
+        plan = plan_recovery(log, mark, page, abort_exists, highest_physical(self.queues), files.boot_id())
         end = find_end(log, plan.start, plan.sound_until)
         torn = judge_end(log, end, plan)
         reserve.take_up()
@@ -434,7 +434,7 @@ class _Opening:
 
     def _newest_store_timestamp(self) -> int:
         """Store timestamp of the newest record that a consume queue knows: no later one may be older."""
-        last = self.queues.highest_physical()
+        last = highest_physical(self.queues)
         for queue in self.queues:
             unit = queue.unit(queue.max_offset - 1) if last and queue.max_physical == last else None
             record = self.log.read(unit[0], unit[1]) if unit is not None else None

@@ -166,10 +166,6 @@ class ConsumeQueues:
     def ids_of(self, topic: str) -> list[int]:
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
-    def highest_physical(self) -> int:
-        """End of the last record that any queue points to."""
-        return max((queue.max_physical for queue in self._queues.values()), default=0)
-
     # --- Derived ----------------------------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
@@ -340,6 +336,11 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in (*self._queues.values(), *self._ended):
             queue.close()
+
+
+def highest_physical(queues: ConsumeQueues) -> int:
+    """End of the last record that any queue points to."""
+    return max((queue.max_physical for queue in queues), default=0)
 
 
 def restore_units(queues: ConsumeQueues, entries: Iterable[Dispatched]) -> int:

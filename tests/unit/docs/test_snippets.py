@@ -30,6 +30,7 @@ from orbitmq.cli.mqadmin_aliases import ALIASES
 from orbitmq.clock import ManualClock
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
@@ -239,7 +240,7 @@ NO_METRICS = {
 
 def unknown_metrics(text: str) -> list[str]:
     """Names in backticks that look like metrics and are none."""
-    known = {metric.name for metric in CATALOGUE} | NO_METRICS
+    known = {metric.name for metric in (*CATALOGUE, *SERVICE_METRICS)} | NO_METRICS
     known |= {f"{name}{end}" for name in known for end in ("_bucket", "_sum", "_count", "_total")}
     named = re.findall(r"`((?:rocketmq|process|orbitmq(?!_sys_))_[a-z_]+)`", text)
     return [each for each in named if each not in known and not each.endswith("_")]

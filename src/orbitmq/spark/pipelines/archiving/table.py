@@ -20,7 +20,7 @@ import msgspec
 from orbitmq.clock import SystemClock
 from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ConfigurationError, StoreError
-from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS
+from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS, ARCHIVE_WRITER_VERSION_MAX
 from orbitmq.spark.durable import is_local, make_directory, sync
 from orbitmq.spark.log_files.places import STORAGE_REMEDY, FilePlace, causes_of
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot
@@ -39,9 +39,6 @@ DAY: Final = "day"
 FORM_VERSION: Final = 1
 
 _CLOCK: Final = SystemClock()
-_WRITER_VERSION_MAX: Final = 7
-"""From this version on a table lists its features."""
-
 _WRITTEN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"})
 """What a table may ask of its writers, beyond what all of them do."""
 
@@ -308,7 +305,7 @@ def check_protocol(table: DeltaTable, place: str) -> None:
     """Raises ConfigurationError where a table asks its writers for what delta-rs does not do: it would refuse each commit."""
     asked = table.protocol()
     missing = sorted(set(asked.writer_features or ()) - _WRITTEN_FEATURES)
-    if missing or asked.min_writer_version > _WRITER_VERSION_MAX:
+    if missing or asked.min_writer_version > ARCHIVE_WRITER_VERSION_MAX:
         raise ConfigurationError(
             f"{place} asks its writers for {', '.join(missing) or f'version {asked.min_writer_version}'}, which this orbitmq does not do",
             remedy="drop the feature from the table, or archive into another directory",
