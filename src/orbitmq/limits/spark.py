@@ -277,3 +277,9 @@ SERVICE_SESSION_END_MS: Final = 10_000
 
 ARCHIVE_WRITER_VERSION_MAX: Final = 7
 """Of the protocol of Delta tables that an archive is written to: from this version on a table lists its features."""
+
+CHANGES_FEED_BYTES_MAX: Final = 1 << 30
+"""Changes of one version of a table that the driver reads: delta-rs gives them there, and there only."""
+
+DEAD_LETTER_COUNTS_MAX: Final = 100_000
+"""Counts of dead letters by group, topic, reason and time that the driver takes: some 50 MB. More are a reason with an id in it."""

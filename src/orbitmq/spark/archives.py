@@ -38,18 +38,25 @@ def archive(
     ConfigurationError where there is no table, or only a later one.
     """
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     spark = spark or SparkSession.getActiveSession()
     if spark is None:
         raise ConfigurationError("there is no session of Spark", remedy="make one: orbitmq.spark.session()")
-    table = _table(place, version, at)
+    table = plain_table(place, version, at)
+    return files_frame(spark, table, place, sorted(table.file_uris()))
+
+
+def files_frame(spark: SparkSession, table: DeltaTable, place: str, files: Sequence[str]) -> DataFrame:
+    """The rows of some files of a table, by their URIs or their names below it."""
+    from pyspark.sql.types import StructType
+
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = _files(table, place)
     if not files:
         return spark.createDataFrame([], schema)
     root = table.table_uri.removeprefix("file://") if "://" not in place else place
-    return spark.read.schema(schema).option("basePath", root).parquet(*files)
+    found = [file if file.startswith("/") or "://" in file else f"{root.rstrip('/')}/{file}" for file in files]
+    _check_directories(table, place, found)
+    return spark.read.schema(schema).option("basePath", root).parquet(*found)
 
 
 def kinds_of(frame: DataFrame, place: str, needed: Sequence[str], what: str) -> Mapping[str, str]:
@@ -61,7 +68,8 @@ def kinds_of(frame: DataFrame, place: str, needed: Sequence[str], what: str) -> 
     return kinds
 
 
-def _table(place: str, version: int | None, at: datetime.datetime | None) -> DeltaTable:
+def plain_table(place: str, version: int | None = None, at: datetime.datetime | None = None) -> DeltaTable:
+    """A table whose files can be read as plain Parquet files. ConfigurationError for another one."""
     from orbitmq.spark.pipelines.archiving.table import opened, table_failures
 
     if version is not None and at is not None:
@@ -80,16 +88,12 @@ def _table(place: str, version: int | None, at: datetime.datetime | None) -> Del
     return table
 
 
-def _files(table: DeltaTable, place: str) -> list[str]:
-    """Where the files lie. Their directory says the partition to Spark, so it has to be that of the table."""
-    from orbitmq.spark.pipelines.archiving.table import DAY
-
-    is_divided = table.metadata().partition_columns == [DAY]
-    found = sorted(table.file_uris())
-    for file in found:
-        if is_divided and f"/{DAY}=" not in file:
-            raise StoreDamagedError(
-                f"{file} of the table in {place} lies in no directory of a day",
-                remedy="read it with Spark's Delta package",
-            )
-    return found
+def _check_directories(table: DeltaTable, place: str, files: Sequence[str]) -> None:
+    """A file's directory says its partition to Spark, so it has to be that of the table."""
+    for name in table.metadata().partition_columns:
+        for file in files:
+            if f"/{name}=" not in file:
+                raise StoreDamagedError(
+                    f"{file} of the table in {place} lies in no directory of a {name}",
+                    remedy="read it with Spark's Delta package",
+                )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +14,10 @@ from stored_messages import bodies, stored
 
 import orbitmq
 from orbitmq.client.redrive import ORIGIN_PROPERTY, DeadLetters
-from orbitmq.errors import ConfigurationError, NotFoundError
+from orbitmq.errors import ConfigurationError, NotFoundError, StoreError
 from orbitmq.limits import spark as limits
+from orbitmq.spark.pipelines import archive, dead_letters
+from orbitmq.spark.pipelines.redriving import letter_sources
 from orbitmq.spark.pipelines.redriving import redrive as pipeline
 from orbitmq.spark.pipelines.redriving.redrive import redrive
 from orbitmq.sync import connect
@@ -75,6 +79,40 @@ def bills(odd: bool | None = None) -> Counter[bytes]:
     return Counter(f"bill {number}".encode() for number in range(COUNT) if odd is None or number % 2 == odd)
 
 
+@pytest.mark.timeout(900)
+def test_letters_are_counted_and_chosen_in_an_archive(
+    spark: SparkSession, name_server: str, topic: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, more = tmp_path / "archive", {"group": group, "name_server": name_server}
+    archive(spark, to=str(place), name_server=name_server, topic=[f"%DLQ%{group}"])
+    counted = dead_letters(
+        spark, archive=str(place), reason="number", per_ms=365 * 86_400_000, to=str(tmp_path / "counts")
+    )
+    assert (counted.rows_read, counted.details["counts"]) == (COUNT, COUNT)
+    lines = [json.loads(line) for line in (tmp_path / "counts" / "dead-letters.jsonl").read_text().splitlines()]
+    assert {(line["group"], line["topic"]) for line in lines} == {(group, topic)}
+    assert {line["reason"] for line in lines} == {str(number) for number in range(COUNT)}
+
+    chosen = {"archive": str(place), "where": "tags = 'odd'", "checkpoint": str(tmp_path / "odd"), **more}
+    monkeypatch.setattr(letter_sources, "replace_content", _killed)
+    with pytest.raises(StoreError, match="killed"):
+        redrive(spark, **chosen)
+    monkeypatch.undo()
+    assert redrive(spark, **chosen).rows_written == COUNT // 2, "again, and the brokers recognise them"
+    assert redrive(spark, **chosen).rows_read == 0, "the place is kept"
+    assert redriven(name_server, topic) == bills(odd=True)
+    with pytest.raises(ConfigurationError, match="another choice of letters"):
+        redrive(spark, **{**chosen, "where": "tags = 'even'"})
+    assert redrive(spark, **more).rows_written == COUNT, (
+        "from the topic: all have the names that they have in the archive"
+    )
+    assert redriven(name_server, topic) == bills()
+
+
+def _killed(*given: object) -> None:
+    raise StoreError("killed")
+
+
 def test_command_and_pipeline_in_turn(
     spark: SparkSession, name_server: str, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +151,7 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_command(
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "REDRIVE_SLICE_LETTERS", 15)
-        patch.setattr(pipeline, "_commit", killed)
+        patch.setattr(letter_sources.TopicLetters, "keep", killed)
         with pytest.raises(KeyboardInterrupt):
             redrive(spark, group=group, name_server=name_server)
     assert redriven(name_server, topic).total() == 15

@@ -20,12 +20,26 @@ from orbitmq.spark.pipelines.run import Run, StopRequest, Summary
 if TYPE_CHECKING:
     from orbitmq.spark.pipelines.archiving.archive import archive
     from orbitmq.spark.pipelines.pipeline_file import run_file
+    from orbitmq.spark.pipelines.publishing.publish import changes
+    from orbitmq.spark.pipelines.redriving.analysis import dead_letters
     from orbitmq.spark.pipelines.redriving.redrive import redrive
     from orbitmq.spark.pipelines.replaying.replay import replay
     from orbitmq.spark.pipelines.reporting.report import report
     from orbitmq.spark.pipelines.scheduling.job import schedule
 
-__all__ = ["Run", "StopRequest", "Summary", "archive", "redrive", "replay", "report", "run_file", "schedule"]
+__all__ = [
+    "Run",
+    "StopRequest",
+    "Summary",
+    "archive",
+    "changes",
+    "dead_letters",
+    "redrive",
+    "replay",
+    "report",
+    "run_file",
+    "schedule",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -35,6 +49,7 @@ def __getattr__(name: str) -> Any:
         return run_file
     from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 
-    if name not in PIPELINES:
+    word = name.replace("_", "-")
+    if word not in PIPELINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return pipeline_named(name)
+    return pipeline_named(word)

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 PIPELINES: Final[dict[str, str]] = {
     "archive": "orbitmq.spark.pipelines.archiving.archive",
+    "changes": "orbitmq.spark.pipelines.publishing.publish",
+    "dead-letters": "orbitmq.spark.pipelines.redriving.analysis",
     "redrive": "orbitmq.spark.pipelines.redriving.redrive",
     "replay": "orbitmq.spark.pipelines.replaying.replay",
     "report": "orbitmq.spark.pipelines.reporting.report",
     "schedule": "orbitmq.spark.pipelines.scheduling.job",
 }
-"""The module of each pipeline, whose function has its name."""
+"""The module of each pipeline, whose function has its name, with `_` for `-`."""
 
 
 def pipeline_named(name: str) -> Pipeline:
@@ -29,5 +31,5 @@ def pipeline_named(name: str) -> Pipeline:
     module = PIPELINES.get(name)
     if module is None:
         raise ConfigurationError(f"there is no pipeline {name!r}", remedy=f"the pipelines are {', '.join(PIPELINES)}")
-    found: Pipeline = getattr(importlib.import_module(module), name)
+    found: Pipeline = getattr(importlib.import_module(module), name.replace("-", "_"))
     return found

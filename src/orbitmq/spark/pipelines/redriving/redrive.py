@@ -12,33 +12,30 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from orbitmq.client._async.administration.redrive import Redrive
-from orbitmq.client._async.client import Client
 from orbitmq.client.addresses import parse_addresses
-from orbitmq.client.redrive import RedriveOrder, RedriveResult, Span
+from orbitmq.client.redrive import RedriveOrder, RedriveResult
 from orbitmq.clock import SystemClock
 from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS, REPLAY_SLICE_MS
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.failed_jobs import job_errors
-from orbitmq.spark.pipelines.queue_slices import read_ranges, slices_of
+from orbitmq.spark.pipelines.queue_slices import slices_of
 from orbitmq.spark.pipelines.redriving.dead_letters import (
     ACCOUNT_SCHEMA,
-    LETTER_SCHEMA,
     Account,
     settle_batches,
     together,
 )
+from orbitmq.spark.pipelines.redriving.letter_sources import ArchivedLetters, LetterSource, TopicLetters
 from orbitmq.spark.pipelines.redriving.settings import RedriveSettings
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import pipeline
-from orbitmq.spark.reading.plan import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,24 +50,22 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
 
     All groups of these topics get them, unless `only_group` is given. A run goes on where the last one with the same filter and target
     ended, also one of `orbitmq message redrive`, and covers what is there when it starts. Letters that cannot be sent are counted as
-    skipped and make the run fail in the end; they stay in the dead-letter topic, as all do until retention takes them.
+    skipped and make the run fail in the end; they stay in the dead-letter topic, as all do until retention takes them. With `archive` they
+    are chosen there, by a condition in SQL, also those that retention has taken.
     """
-    from orbitmq.spark.writing.sending import cluster
-
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    name_servers = parse_addresses(settings.name_server or "")
     order = settings.order(clock.now_ms())
-    brokers = cluster(name_servers, settings.connect)
-    spans = brokers.run(lambda client: _spans(order, client))
+    source: LetterSource = (
+        TopicLetters(spark, settings, order) if settings.archive is None else ArchivedLetters(spark, settings, order)
+    )
+    ranges = source.ranges()
     result = RedriveResult(
-        group=settings.group, dry_run=settings.dry_run, total=sum(span.end - span.begin for span in spans)
+        group=settings.group, dry_run=settings.dry_run, total=sum(one.end - one.begin for one in ranges)
     )
     stopped = False
     with run.progress.stage(f"dead letters of {settings.group}", result.total) as stage:
-        for piece in slices_of(
-            [QueueRange(span.queue, span.begin, span.end) for span in spans], _slice_letters(settings.rate)
-        ):
+        for piece in slices_of(ranges, _slice_letters(settings.rate)):
             left = None if settings.count is None else settings.count - result.redriven
             if left == 0:
                 break
@@ -79,11 +74,11 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
                 break
             before = result.looked_at
             with job_errors(f"redriving dead letters of group {settings.group!r}"):
-                parts = _settled(spark, settings, replace(order, max_count=left), piece)
+                parts = _settled(settings, replace(order, max_count=left), source.rows(piece))
             places = together(result, parts)
             came_back = any(part.came_back for part in parts)
             ends = places if settings.count is not None or came_back else {one.queue: one.end for one in piece}
-            brokers.run(lambda client, ends=ends: _commit(order, client, ends))  # type: ignore[misc]
+            source.keep(ends)
             stage.advance(result.looked_at - before)
             if came_back:
                 break
@@ -99,16 +94,6 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
     )
 
 
-async def _spans(order: RedriveOrder, client: Client) -> list[Span]:
-    return await Redrive(client, client.admin, order).spans()
-
-
-async def _commit(order: RedriveOrder, client: Client, places: Mapping[Any, int]) -> None:
-    whole = Redrive(client, client.admin, order)
-    for queue, place in places.items():
-        await whole.commit(queue, place)
-
-
 def _slice_letters(rate: float | None) -> int:
     """With a rate few enough that a stop request is heard soon."""
     if rate is None:
@@ -116,16 +101,12 @@ def _slice_letters(rate: float | None) -> int:
     return max(1, min(REDRIVE_SLICE_LETTERS, int(rate * REPLAY_SLICE_MS / 1_000)))
 
 
-def _settled(
-    spark: SparkSession, settings: RedriveSettings, order: RedriveOrder, piece: Sequence[QueueRange]
-) -> list[Account]:
+def _settled(settings: RedriveSettings, order: RedriveOrder, rows: DataFrame) -> list[Account]:
     name_servers, connect = parse_addresses(settings.name_server or ""), settings.connect
 
     def settle(batches: Iterator[Any]) -> Iterator[Any]:
         return settle_batches(name_servers, connect, order, batches)
 
-    options = {**settings.connect_options, "nameServer": ";".join(name_servers), "failOnDataLoss": "false"}
-    rows = read_ranges(spark, piece, options, LETTER_SCHEMA)
     is_one = order.rate is not None or order.max_count is not None or order.only_group
     divided = _divided(rows, 1 if is_one else REDRIVE_TASKS)
     found = divided.mapInArrow(ArrowTask(settle), ACCOUNT_SCHEMA).collect()

@@ -27,6 +27,18 @@ class RedriveSettings(ClusterSettings):
     since_ms: Annotated[int | None, Setting("Only dead since this time.", kind=TimeKind.INSTANT)] = None
     until_ms: Annotated[int | None, Setting("Only dead before this time.", kind=TimeKind.INSTANT)] = None
     reason: Annotated[str | None, Setting("Only with this text in the value of a property.", metavar="TEXT")] = None
+    archive: Annotated[
+        str | None,
+        Setting("An archive that has the dead-letter topic; the letters are read there instead.", metavar="URL"),
+    ] = None
+    where: Annotated[
+        str | None,
+        Setting("With `archive`: only letters for which this condition in SQL is true.", metavar="CONDITION"),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Setting("With `archive`: directory or URL that keeps how far its letters were sent.", metavar="URL"),
+    ] = None
     rate: Annotated[
         float | None,
         Setting(
@@ -43,6 +55,12 @@ class RedriveSettings(ClusterSettings):
         """Raises ConfigurationError."""
         if self.name_server is None:
             raise ConfigurationError("nothing says which cluster is meant", remedy="give its name servers: name_server")
+        if self.archive is None and (self.where is not None or self.checkpoint is not None):
+            raise ConfigurationError("where and checkpoint are for letters of an archive", remedy="give archive")
+        if self.archive is not None and self.checkpoint is None:
+            raise ConfigurationError(
+                "nothing keeps which letters of the archive were sent", remedy="give checkpoint, a directory of its own"
+            )
 
     def order(self, now_ms: int) -> RedriveOrder:
         """What the run does. Raises ConfigurationError for what does not go together."""

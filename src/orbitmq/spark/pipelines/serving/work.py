@@ -19,6 +19,7 @@ from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.run import Run, StopRequest
 from orbitmq.spark.pipelines.serving.figures import BatchDone
 from orbitmq.spark.pipelines.serving.service_file import ServicePart, StreamSink, job_named
+from orbitmq.spark.workers import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,22 +90,18 @@ def import_all() -> None:
 def is_up(spark: SparkSession) -> bool:
     """Whether the session can be used. Its Java may be gone, or its context stopped."""
     try:
-        if _is_remote(spark):
+        if is_remote(spark):
             return bool(spark.version)
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:
         return False
 
 
-def _is_remote(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
-
-
 def _own_session(spark: SparkSession) -> SparkSession:
     from orbitmq.spark.threads import write_from_any_thread
     from orbitmq.spark.workers import ready_workers, register_formats
 
-    if _is_remote(spark):
+    if is_remote(spark):
         ready_workers(spark)
         return spark
     own = spark.newSession()

@@ -1,0 +1,1 @@
+"""Changes of a Delta table to a topic."""

@@ -1,0 +1,210 @@
+"""`changes`: what was inserted, updated and deleted in a Delta table becomes messages of a topic, version by version.
+
+    changes(spark, table="/data/orders", to="order-changes", name_server="localhost:9876", checkpoint="/data/order-changes")
+
+Each version is one job of the data source `orbitmq`: the part of that number of one idempotent work, which is named after the table's id.
+Its rows are named by their content, so the order in which they are read does not matter.
+
+Rules of this file
+1. A version is noted when it is written. Whatever is repeated then is known to the brokers.
+2. Versions are written one after the other, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import ConfigurationError, StoreDamagedError
+from orbitmq.limits.spark import CHANGES_FEED_BYTES_MAX
+from orbitmq.spark.durable import make_directory, replace_content
+from orbitmq.spark.log_files.places import place_at
+from orbitmq.spark.pipelines.failed_jobs import job_errors
+from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
+from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
+from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
+from orbitmq.spark.pipelines.run import ALONE, Run, Summary
+from orbitmq.spark.pipelines.settings import pipeline
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from orbitmq.spark.log_files.places import FilePlace
+
+_FILE: Final = "changes.json"
+_POSITION: Final = "_position"
+_TYPE: Final = "_change_type"
+_BEFORE: Final = "update_preimage"
+
+
+class WrittenVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint keeps. table: the id that Delta gives a table. next: the first version that is not written."""
+
+    table: str
+    to: str
+    next: int
+
+
+@pipeline(ChangesSettings)
+def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE) -> Summary:
+    """Write the changes of a Delta table to a topic, each once.
+
+    Takes the versions behind the last one that was written, up to the newest. A version that only adds rows is read from its files. One
+    that updates or deletes rows is read from the table's change data feed, on the driver; the table has to keep it from that version on
+    (`delta.enableChangeDataFeed`).
+    """
+    from orbitmq.spark.archives import plain_table
+    from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
+    from orbitmq.spark.pipelines.archiving.storage import table_place
+    from orbitmq.spark.pipelines.archiving.table import opened
+
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    table = plain_table(settings.table)
+    folder = place_at(settings.checkpoint)
+    written = written_of(folder, settings, str(table.metadata().id), table.version())
+    has_feed = False
+    if written.next:
+        before = opened(settings.table, written.next - 1).metadata().configuration
+        has_feed = (before.get(FEED_PROPERTY) or "").lower() == "true"
+    log = DeltaLog(table_place(settings.table)).place
+    rows = versions = 0
+    stopped = False
+    with run.progress.stage("changes", None) as stage:
+        for version in range(written.next, table.version() + 1):
+            if run.stop.requested:
+                stopped = True
+                break
+            plan = plan_version(settings.table, version, log.under(f"{version:020d}.json").content(), has_feed=has_feed)
+            has_feed = plan.has_feed
+            if plan.where is not Where.NOWHERE:
+                count = _write(
+                    spark,
+                    settings,
+                    written.table,
+                    version,
+                    _rows(spark, settings, plain_table(settings.table, version), plan),
+                )
+                rows += count
+                versions += 1
+                stage.advance(count)
+            written = msgspec.structs.replace(written, next=version + 1)
+            replace_content(folder.under(_FILE), msgspec.json.encode(written))
+    return Summary(
+        pipeline="changes",
+        rows_read=rows,
+        rows_written=rows,
+        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
+        stopped=stopped,
+        details={"table": settings.table, "topic": settings.to, "versions": versions, "next_version": written.next},
+    )
+
+
+def written_of(folder: FilePlace, settings: ChangesSettings, table: str, version: int) -> WrittenVersions:
+    """What the checkpoint says, or where a new one begins. ConfigurationError for one of another table or topic."""
+    content = folder.under(_FILE).content()
+    if content is None:
+        make_directory(folder)
+        return WrittenVersions(table=table, to=settings.to, next=settings.since_version)
+    try:
+        found = msgspec.json.decode(content, type=WrittenVersions)
+    except msgspec.DecodeError as error:
+        raise StoreDamagedError(
+            f"{folder.under(_FILE).path} cannot be read: {error}",
+            remedy="begin with another checkpoint and since-version",
+        ) from error
+    if (found.table, found.to) != (table, settings.to):
+        raise ConfigurationError(
+            f"the checkpoint {settings.checkpoint} is of the table with the id {found.table} and topic {found.to!r}; "
+            f"{settings.table} has the id {table}, and the topic is {settings.to!r}",
+            remedy="give each table and topic a checkpoint of its own",
+        )
+    if found.next > version + 1:
+        raise ConfigurationError(
+            f"the table {settings.table} has {version + 1} versions, and {found.next} were written: an older copy is in its place",
+            remedy="give the copy another checkpoint, and say with since-version where it begins",
+        )
+    return found
+
+
+def _rows(spark: SparkSession, settings: ChangesSettings, table: DeltaTable, plan: VersionPlan) -> DataFrame:
+    """The rows of a version, in its columns, with what became of them in `_change_type`. table: opened at that version."""
+    from pyspark.sql import functions as F
+
+    if plan.where is Where.ADDED_FILES:
+        from orbitmq.spark.archives import files_frame
+
+        return files_frame(spark, table, settings.table, plan.files).withColumn(_TYPE, F.lit("insert"))
+    frame = spark.createDataFrame(_feed(table, settings.table))
+    return frame if settings.before else frame.where(F.col(_TYPE) != _BEFORE)
+
+
+def _feed(table: DeltaTable, place: str) -> Any:
+    """The feed of a table's version as an Arrow table, in the types of the table: delta-rs gives texts as views, which Spark does not
+    take. ConfigurationError where it is too large for the driver."""
+    import pyarrow as pa
+
+    from orbitmq.spark.pipelines.archiving.table import table_failures
+
+    schema = pa.schema([*pa.schema(table.schema().to_arrow()), pa.field(_TYPE, pa.string())])
+    version = table.version()
+    found, size_bytes = [], 0
+    with table_failures(place):
+        reader = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=version, ending_version=version))
+        for batch in reader:
+            size_bytes += batch.nbytes
+            if size_bytes > CHANGES_FEED_BYTES_MAX:
+                raise ConfigurationError(
+                    f"version {version} of the table {place} changed more than {CHANGES_FEED_BYTES_MAX >> 20} MiB, too much for the driver",
+                    remedy="change fewer rows in a commit; to pass over this one, begin behind it with another checkpoint",
+                )
+            found.append(pa.table(batch).select(schema.names).cast(schema))
+        return pa.concat_tables(found) if found else schema.empty_table()
+
+
+def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, version: int, rows: DataFrame) -> int:
+    """How many rows are stored."""
+    name = hashlib.blake2b(f"{table_id}\0{settings.to}".encode(), digest_size=16).hexdigest()
+    options: Mapping[str, str] = {
+        **settings.connect_options,
+        "nameServer": settings.name_server or "",
+        "topic": settings.to,
+        "rowKey": _POSITION,
+        "idempotencyKey": f"changes.{name}",
+        "idempotencyStep": str(version),
+    }
+    with job_errors(f"version {version} of the table {settings.table} to topic {settings.to!r}"), places_kept(spark):
+        found, count = counted(_messages(rows, settings, version))
+        found.write.format("orbitmq").options(**options).mode("append").save()
+        return count_of(count)
+
+
+def _messages(rows: DataFrame, settings: ChangesSettings, version: int) -> DataFrame:
+    """Each row as a message. Equal rows are numbered: which of them has which number makes no difference."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    own = [name for name in rows.columns if name != _TYPE]
+    for column in (settings.key_column, settings.body_column):
+        if column is not None and column not in own:
+            raise ConfigurationError(
+                f"the table {settings.table} has no column {column!r}", remedy=f"its columns are {', '.join(own)}"
+            )
+    content = F.to_json(F.struct(*(F.col(f"`{name}`") for name in own)), {"ignoreNullFields": "false"})
+    named = rows.withColumn("_json", content).withColumn("_hash", F.sha2(F.concat_ws("/", _TYPE, "_json"), 256))
+    number = F.row_number().over(Window.partitionBy("_hash").orderBy("_hash"))
+    body = F.col("_json") if settings.body_column is None else F.col(f"`{settings.body_column}`")
+    columns = [
+        body.cast("binary").alias("body"),
+        F.create_map(F.lit("changeType"), F.col(_TYPE), F.lit("tableVersion"), F.lit(str(version))).alias("properties"),
+        F.concat_ws("/", "_hash", number.cast("string")).alias(_POSITION),
+    ]
+    if settings.key_column is not None:
+        key = F.col(f"`{settings.key_column}`").cast("string")
+        columns += [key.alias("keys"), key.alias("shardingKey")]
+    return named.select(*columns)
