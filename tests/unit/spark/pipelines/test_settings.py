@@ -201,7 +201,7 @@ def test_settings_are_known_without_spark() -> None:
 def test_every_pipeline_is_a_public_name_that_is_there() -> None:
     from orbitmq.spark import pipelines
 
-    assert set(PIPELINES) < set(pipelines.__all__)
+    assert {name.replace("-", "_") for name in PIPELINES} < set(pipelines.__all__)
     assert all(getattr(pipelines, name) is not None for name in pipelines.__all__)
     with pytest.raises(AttributeError, match="no attribute 'compact'"):
         _ = pipelines.compact  # type: ignore[attr-defined]
