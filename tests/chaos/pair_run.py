@@ -337,8 +337,7 @@ class PairRun:
         end = await asyncio.to_thread(lambda: min(self._slave.end(), self._master.end()))
         logs = [await asyncio.to_thread(place.log) for place in self._pair.places]
         if logs[0][:end] != logs[1][:end]:
-            at = next(at for at in range(end) if logs[0][at] != logs[1][at])
-            self.findings.append(f"the logs differ at {at} after {after}")
+            self.findings.append(f"the logs differ {_difference(logs[0][:end], logs[1][:end])} after {after}")
         self._sends.set()
         self._programs.go_on()
 
@@ -405,3 +404,13 @@ class PairRun:
             f"seed {self.seed}, {self._flush}: {faults}; sends answered {told}; {self.ledger.summary()}"
             f"{promoted}{f'; returns: {returns}' if returns else ''}"
         )
+
+
+def _difference(one: bytes, two: bytes) -> str:
+    """From where to where, and what each has there."""
+    differs = [at for at in range(min(len(one), len(two))) if one[at] != two[at]]
+    first, last = differs[0], differs[-1]
+    there = "; ".join(
+        f"...{log[max(first - 120, 0) : first]!r} then {log[first : first + 120]!r}" for log in (one, two)
+    )
+    return f"in {len(differs)} bytes from {first} to {last}: {there}"

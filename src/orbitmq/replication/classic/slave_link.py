@@ -83,6 +83,7 @@ class SlaveLink:
         "lasted",
         "received_end",
         "state",
+        "was_taken",
     )
 
     def __init__(self, settings: LinkSettings, reports: ReportedEnd, now_ns: int) -> None:
@@ -101,6 +102,8 @@ class SlaveLink:
         self.closed: LinkClosed | None = None
         self.lasted = False
         """Whether the connection that ended last was there for as long as the longest pause."""
+        self.was_taken = False
+        """Whether the master has sent something on this connection, or on the one that ended last."""
 
     # --- a connection begins and ends ---------------------------------------------------------------------------------
 
@@ -117,6 +120,7 @@ class SlaveLink:
         self._opening = opening
         self._unsent_report = log_end
         self.closed = None
+        self.was_taken = False
         self._step(_Event.CONNECTED)
 
     def failed(self, why: LinkEnd, now_ns: int, what: str = "", remedy: str = "") -> None:
@@ -125,6 +129,7 @@ class SlaveLink:
             return
         self.closed = LinkClosed(why, what, remedy)
         is_connected = self.state is SlaveLinkState.FOLLOWING
+        self.was_taken &= is_connected
         self.lasted = is_connected and now_ns - self._connected_ns >= self._settings.reconnect_ns
         if self.lasted:
             self._failures = 0
@@ -144,6 +149,7 @@ class SlaveLink:
         if self.state is not SlaveLinkState.FOLLOWING or not data:
             return []
         self._last_read_ns = now_ns
+        self.was_taken = True
         try:
             pieces = self._transfers.receive(data)
         except ReplicationFrameError as error:

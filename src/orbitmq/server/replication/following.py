@@ -45,11 +45,11 @@ class Following:
         master: Callable[[], str],
         opening: Callable[[str], Awaitable[bytes]],
         tls: Callable[[], ssl.SSLContext | None],
-        not_followed: Callable[[str], None] = lambda _: None,
+        ended: Callable[[str, bool, bool], None] = lambda *_: None,
     ) -> None:
         """`master()` is `host:port` of the master's port for slaves, empty while that is not known. `opening(address)` asks the master for
         what is sent there first; raises OrbitError where it refuses. `tls()`: what a master that gave a ticket is spoken to by.
-        `not_followed(address)` is told of a connection that could not be made, or did not last."""
+        `ended(address, lasted, was_taken)` is told of a connection that could not be made, or has ended."""
         self._syncs = store.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         reports = ReportedEnd.SYNCED if self._syncs else ReportedEnd.WRITTEN
         self.link: Final = SlaveLink(link_settings, reports, clock.monotonic_ns())
@@ -71,7 +71,7 @@ class Following:
         self._master = master
         self._opening = opening
         self._tls = tls
-        self._not_followed = not_followed
+        self._ended = ended
         self._first_bytes = b""
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -163,8 +163,7 @@ class Following:
 
     def failed(self, why: LinkEnd, what: str = "", remedy: str = "") -> None:
         self.link.failed(why, self._clock.monotonic_ns(), what, remedy)
-        if not self.link.lasted:
-            self._not_followed(self.master_address)
+        self._ended(self.master_address, self.link.lasted, self.link.was_taken)
         self._go_on()
         self._turn.schedule()  # it sets the alarm, which nothing else may do for long
 

@@ -3,7 +3,8 @@
 Rules of this file
 1. What a command said of the master counts until a name server names another one, in this process alone.
 2. The settings know nothing of an exchange of roles: where nobody takes this slave at the address in them, it goes to the one that a name
-   server names, and after a failure there to that in the settings. What took it is kept.
+   server names, and after a failure there to that in the settings. What took it is kept. While a name server names the broker that took it
+   at the address in the settings it goes to no other: that network may be there for copies alone.
 3. A master has a port for slaves and a main port. Where nobody says it the one is the other + 1, unless that was set.
 """
 
@@ -39,6 +40,10 @@ class GroupPlaces:
         self._given = given
         self._said: MasterPlace | None = None
         """The master that this broker was told to follow; None where nobody told it."""
+        self._asked = ""
+        """Main port of the master that was asked last, as a name server said it."""
+        self._at_given = ""
+        """The same of the master that took this slave at the address in the settings; empty where none did."""
         self._leaves_given = False
         """The next attempt goes to the master that a name server names, not to the one of the settings."""
         self._elsewhere = ""
@@ -68,7 +73,11 @@ class GroupPlaces:
 
     def _beside_given(self, known: str) -> str:
         given = self._given[0]
-        if not self._leaves_given or known in ("", given) or self._registrar.master_address == self.own:
+        if (
+            not self._leaves_given
+            or known in ("", given)
+            or self._registrar.master_address in (self.own, self._at_given)
+        ):
             return given
         if known != self._elsewhere:
             self._elsewhere = known
@@ -79,13 +88,16 @@ class GroupPlaces:
             )
         return known
 
-    def not_followed(self, port_for_slaves: str) -> None:
-        """The master there was not reached, or its connection did not last."""
-        self._leaves_given = self._given[:1] == (port_for_slaves,)
+    def ended(self, port_for_slaves: str, lasted: bool, was_taken: bool) -> None:
+        """The master there was not reached, or its connection has ended, which lasted or not, and on which it sent something or not."""
+        is_given = self._given[:1] == (port_for_slaves,)
+        self._leaves_given = is_given and not lasted
+        if is_given and was_taken:
+            self._at_given = self._asked
 
     def main_port(self, port_for_slaves: str) -> str:
         """Where the master with that port serves clients."""
-        named = self._registrar.master_address
+        named = self._asked = self._registrar.master_address
         if self._said is not None and port_for_slaves == self._said.port_for_slaves:
             is_named = bool(named) and named != self.own and self._registrar.master_ha_address == port_for_slaves
             return named if is_named else self._said.main_port

@@ -411,7 +411,7 @@ class ReplicationRole:
             self._places.master_port,
             self._opening,
             process.calling.tls,
-            self._places.not_followed,
+            self._places.ended,
         )
 
     async def _opening(self, port_for_slaves: str) -> bytes:

@@ -67,9 +67,9 @@ def test_where_nobody_takes_a_slave_at_the_address_of_its_settings_it_asks_where
     places = given("10.0.0.3:10911", NAMED)
     assert places.master_port() == GIVEN
     for _ in range(2):
-        places.not_followed(GIVEN)
+        places.ended(GIVEN, False, False)
         assert [places.master_port(), places.master_port()] == [NAMED, NAMED], "it stays where it was taken"
-        places.not_followed(NAMED)
+        places.ended(NAMED, False, False)
         assert places.master_port() == GIVEN
     (line,) = caplog.messages
     assert line.startswith(f"no master takes this slave at {GIVEN}, its haMasterAddress: it asks at {NAMED}")
@@ -82,12 +82,23 @@ def test_where_nobody_takes_a_slave_at_the_address_of_its_settings_it_asks_where
 )
 def test_the_address_of_the_settings_counts_where_a_name_server_names_nobody_else(named: str, named_port: str) -> None:
     places = given(named, named_port)
-    places.not_followed(GIVEN)
+    places.ended(GIVEN, False, False)
     assert places.master_port() == GIVEN
 
 
 def test_what_a_command_said_is_not_left_for_the_settings() -> None:
     places = given("", "")
     places.follow(SAID)
-    places.not_followed(SAID.port)
+    places.ended(SAID.port, False, False)
     assert places.master_port() == SAID.port
+
+
+def test_a_slave_that_lost_its_master_stays_with_the_address_of_its_settings_while_that_master_leads() -> None:
+    """The address may be one of a network for copies alone, which is cut."""
+    places = given("10.0.0.2:10911", NAMED)
+    assert places.main_port(places.master_port()) == "10.0.0.2:10911"
+    places.ended(GIVEN, False, True)
+    places.ended(GIVEN, False, False)
+    assert places.master_port() == GIVEN
+    places._registrar.master_address = "10.0.0.3:10911"  # type: ignore[misc]
+    assert places.master_port() == NAMED, "another one leads"
