@@ -64,7 +64,8 @@ How a read behaves:
   `false` a warning is logged, a queue that is gone stands still, and one that began anew is read from its oldest message.
 * **Servers that are away** are tried again with pauses up to two seconds, for `retryTimeoutMs`; then the error names topic, queue,
   offset and address.
-* **Lag.** `latestOffset` in a query's progress has `behindLatest`: min, avg, max and messages that are there and not read; see
+* **Lag.** `latestOffset` in a query's progress has `behindLatest`: min, avg, max and messages that are there and not read, and
+  `first`, the oldest messages of queues that count from there, because the stream has not entered them or stands before; see
   [first steps](../howto/spark.md#how-far-a-stream-is-behind). A stream also stores the offsets of finished batches under its group, one
   batch late, for tools that show lag. Nothing is read from there. Two streams that read the same share the group's name unless `group`
   or `groupIdPrefix` tells them apart.

@@ -2,7 +2,8 @@
 
 Rules of this file
 1. Figures are those of the progress: the ends of the queues when its batch was made, and where the batch ended.
-2. A queue that the stream has not entered yet counts from its first offset on.
+2. A queue counts from where the stream stands; from its oldest message on where the stream stands before that, or has not entered it.
+   Progress names these (`first`), so figures of queues add up to those of all.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ def _source_lag(latest: Any, end: Any) -> SourceLag | None:
     if not isinstance(latest, dict) or not isinstance(latest.get(BEHIND_LATEST), dict):
         return None
     figures = latest[BEHIND_LATEST]
-    if figures.keys() != {"min", "avg", "max", "messages"}:
+    if figures.keys() - {"first"} != {"min", "avg", "max", "messages"}:
         return None
     try:
         highs = from_json({topic: rest for topic, rest in latest.items() if topic != BEHIND_LATEST})
+        first = from_json(figures.get("first", {}))
         position = from_checkpoint(end) if isinstance(end, dict) else {}
     except ConfigurationError:
         return None
-    queues = {queue: max(high - position.get(queue, 0), 0) for queue, high in highs.items()}
+    queues = {queue: max(high - max(position.get(queue, 0), first.get(queue, 0)), 0) for queue, high in highs.items()}
     return SourceLag(figures["min"], figures["avg"], figures["max"], figures["messages"], queues)
 
 

@@ -17,6 +17,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark import lag as lag_of
 from orbitmq.spark.reading import offsets
 from orbitmq.spark.reading.offsets import Behind, Extent, behind, to_checkpoint, to_json
+from orbitmq.spark.reading.stream_reader import behind_latest
 from orbitmq.spark.stream_lag import LagMetrics, lag
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in ("a", "b") for number in range(3)]
@@ -29,7 +30,7 @@ POSITIONS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 25))
 def progress(position: dict[MessageQueue, int], extents: dict[MessageQueue, Extent], **more: Any) -> dict[str, Any]:
     latest = {
         **to_json({queue: extent.high for queue, extent in extents.items()}),
-        "behindLatest": behind(position, extents)._asdict(),
+        "behindLatest": behind_latest(position, extents),
     }
     return {"sources": [{"latestOffset": latest, "endOffset": to_checkpoint(position), **more}]}
 
@@ -51,6 +52,18 @@ def test_every_message_that_is_there_and_was_not_read_counts(
     assert found.messages == sum(counts)
     assert (found.min, found.max) == (min(counts, default=0), max(counts, default=0))
     assert found.avg * len(counts) == pytest.approx(sum(counts))
+    [said] = lag(progress(position, extents))
+    assert said is not None
+    assert said.queues == dict(zip(extents, counts, strict=True)), "of each queue what it adds to all"
+
+
+def test_a_queue_that_was_not_entered_and_one_that_lost_its_beginning_count_from_their_oldest_message() -> None:
+    position = {QUEUES[0]: 5, QUEUES[1]: 1}
+    extents = {QUEUES[0]: Extent(2, 7), QUEUES[1]: Extent(4, 9), QUEUES[2]: Extent(100, 103)}
+    [found] = lag(progress(position, extents))
+    assert found is not None
+    assert found.queues == {QUEUES[0]: 2, QUEUES[1]: 5, QUEUES[2]: 3}
+    assert found.messages == 10
 
 
 def test_figures_that_forget_a_queue_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,11 +97,17 @@ def from_json(value: Any) -> Offsets:
 
 def behind(position: Mapping[MessageQueue, int], extents: Mapping[MessageQueue, Extent]) -> Behind:
     """How far a stream that stands at `position` is behind. A queue that it has not entered yet counts whole."""
+    first = first_there(position, extents)
     counts = [
-        max(extent.high - max(position.get(queue, extent.low), extent.low), 0) for queue, extent in extents.items()
+        max(extent.high - max(position.get(queue, 0), first.get(queue, 0)), 0) for queue, extent in extents.items()
     ]
     total = sum(counts)
     return Behind(min(counts, default=0), total / max(len(counts), 1), max(counts, default=0), total)
+
+
+def first_there(position: Mapping[MessageQueue, int], extents: Mapping[MessageQueue, Extent]) -> Offsets:
+    """The oldest messages of queues in which a stream stands before them, or has not entered: from there on their messages count."""
+    return {queue: extent.low for queue, extent in extents.items() if position.get(queue, 0) < extent.low}
 
 
 def check_topics(start: Iterable[MessageQueue], topics: Iterable[str]) -> None:

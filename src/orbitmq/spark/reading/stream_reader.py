@@ -36,6 +36,7 @@ from orbitmq.spark.reading.offsets import (
     advance,
     behind,
     check_topics,
+    first_there,
     from_checkpoint,
     losses,
     to_checkpoint,
@@ -54,6 +55,12 @@ BEHIND_LATEST: Final = "behindLatest"
 """What Kafka's source says in its metrics; a source in Python has none, but its latest offsets are its own."""
 
 log = logging.getLogger("orbitmq.spark")
+
+
+def behind_latest(position: Offsets, extents: Extents) -> dict[str, Any]:
+    """The figures, and `first`: oldest messages of the queues that count from there on, if there are such."""
+    first = first_there(position, extents)
+    return {**behind(position, extents)._asdict(), **({"first": to_json(first)} if first else {})}
 
 
 class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -107,7 +114,7 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the queues, not older than about offsetRefreshMs, and beside the topics BEHIND_LATEST: how far the stream is behind
-        them at the end of its batch. None when they cannot be had at present.
+        them at the end of its batch, and from where on, where that is not its own place. None when they cannot be had at present.
         """
         try:
             newest = self._newest
@@ -121,7 +128,7 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         latest = to_json({queue: extent.high for queue, extent in extents.items()})
         if self._position is None or BEHIND_LATEST in latest:  # a topic may have that name
             return dict(latest)
-        return {**latest, BEHIND_LATEST: behind(self._position, extents)._asdict()}
+        return {**latest, BEHIND_LATEST: behind_latest(self._position, extents)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What lies between; the same for the same offsets, so that a batch that is run again is the same batch."""
