@@ -19,7 +19,7 @@ from orbitmq.cli.shared_options import Output, OutputCommand, chosen_output
 from orbitmq.errors import ConfigurationError
 
 app = typer.Typer(
-    help="Archives: check, compact, vacuum, delete the rows of a key, keep latest rows.",
+    help="Archives: check, compact, vacuum, delete the rows of a key, keep latest rows, import old ones.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -95,6 +95,25 @@ def latest(
     """Keep the latest row of each key in a table of its own; run again, it takes what is new."""
     rows = _upkeep("latest").keep_latest(archive, to, tuple(topic or ()))
     show_done(f"{rows} rows merged", {"rows": rows})
+
+
+@app.command(name="import", cls=OutputCommand)
+def import_old(
+    old: Annotated[
+        str,
+        typer.Argument(
+            metavar="OLD", help="Directory or URL of an archive from before Delta tables.", show_default=False
+        ),
+    ],
+    new: Annotated[
+        str,
+        typer.Argument(metavar="NEW", help="Directory or URL of the table; made if there is none.", show_default=False),
+    ],
+) -> None:
+    """Take an archive from before Delta tables over into one, once; the next `pipeline archive` into it goes on behind."""
+    done = _upkeep("importing").import_archive(old, new)
+    text = f"{done.rows} rows imported in {done.files} files, and {done.quarantined} lines of the quarantine"
+    show_done(text, msgspec.to_builtins(done))
 
 
 def _upkeep(name: str = "upkeep") -> ModuleType:

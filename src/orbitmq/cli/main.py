@@ -47,7 +47,8 @@ COMMANDS: Final = {
         "Bulk jobs on Spark: archive, replay, schedule, redrive, report, files of them, services.",
     ),
     "archive": CommandEntry(
-        "orbitmq.cli.archives", "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows."
+        "orbitmq.cli.archives",
+        "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows, import old ones.",
     ),
     "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, mend, hand-over."),
     "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),

@@ -117,6 +117,9 @@ ARCHIVE_SORTED_BYTES: Final = 64 * 1024 * 1024
 ARCHIVE_MERGED_ROWS: Final = 200_000
 """Rows that are merged into a table of latest rows at a time; all of them are in memory."""
 
+ARCHIVE_IMPORT_ROWS: Final = 8_192
+"""Rows of an old archive's file that are read together; 1 KB each, 8 MB."""
+
 ARCHIVE_COMMIT_TRIES: Final = 20
 """Versions that a batch is put as, one after the other, while others commit in between; each try costs milliseconds."""
 

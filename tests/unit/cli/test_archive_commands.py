@@ -1,9 +1,10 @@
-"""orbitmq archive: check, compact, vacuum, delete-key on a table of an archive."""
+"""orbitmq archive: check, compact, vacuum, delete-key on a table of an archive, and import of one that was no table."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,3 +75,16 @@ def test_what_is_no_archive_is_named(orbitmq: Run, tmp_path: Path) -> None:
     ran = orbitmq("archive", "check", tmp_path)
     assert ran.code == 2
     assert "is no archive: there is no Delta table" in ran.err
+
+
+def test_an_archive_that_was_no_table_names_the_command_that_imports_it(orbitmq: Run, tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parents[2] / "vectors" / "archives" / "before-delta.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    old, new = tmp_path / "topics", tmp_path / "new"
+    ran = orbitmq("archive", "check", old)
+    assert (ran.code, f"run `orbitmq archive import {old} NEW` once" in ran.err) == (2, True)
+    ran = orbitmq("archive", "import", old, new, "-o", "json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"rows": 13, "quarantined": 4, "files": 3})
+    assert orbitmq("archive", "check", new).code == 0
+    ran = orbitmq("archive", "import", old, new)
+    assert (ran.code, ran.err) == (0, "0 rows imported in 0 files, and 0 lines of the quarantine\n")

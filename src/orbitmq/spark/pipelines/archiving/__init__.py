@@ -12,6 +12,7 @@
     storage.py     where it lies
     upkeep.py      merging, giving space back, deleting, counting
     latest.py      the latest row of each key, in a table beside it
+    importing.py   an archive from before there was a table, taken over once
 
 Rules of this package
 1. Files and numbers of queues change in one commit. What is planned from a snapshot is committed only where the numbers are still those.

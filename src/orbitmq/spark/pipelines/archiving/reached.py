@@ -7,6 +7,7 @@ archived; so is a log, with its position. The number changes in the same commit 
     orbitmq/log/<broker>                          next position in the commit log; the name may be empty
     orbitmq/since/<broker>                        what was stored before this time (ms) is left out of that log
     orbitmq/quarantine/<file>                     lines of a file below `_quarantine` that belongs to the archive
+    orbitmq/import/<run>                          batches of the old archive that was imported (`importing.py`), and its last run
 
 Rules of this file
 1. Pure. Names are quoted, so that what stands between two slashes is one name.
@@ -26,7 +27,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.reading.offsets import Offsets
 
 _OURS: Final = "orbitmq/"
-_QUEUE, _LOG, _SINCE, _QUARANTINE = "queue", "log", "since", "quarantine"
+_QUEUE, _LOG, _SINCE, _QUARANTINE, _IMPORT = "queue", "log", "since", "quarantine", "import"
 
 
 def queue_application(queue: MessageQueue) -> str:
@@ -43,6 +44,10 @@ def since_application(name: str) -> str:
 
 def quarantine_application(file: str) -> str:
     return f"{_OURS}{_QUARANTINE}/{quote(file, safe='')}"
+
+
+def import_application(run: str) -> str:
+    return f"{_OURS}{_IMPORT}/{quote(run, safe='')}"
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,8 @@ def reached_of(applications: Mapping[str, int]) -> Reached:
                 reached.since[unquote(text)] = number
             case [kind, text] if kind == _QUARANTINE:
                 reached.quarantined[unquote(text)] = number
+            case [kind, _] if kind == _IMPORT:
+                pass
             case _:
                 raise ConfigurationError(
                     f"the archive has an application {name!r} that this orbitmq does not know",

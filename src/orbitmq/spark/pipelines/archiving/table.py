@@ -36,6 +36,9 @@ log = logging.getLogger("orbitmq.spark")
 DAY: Final = "day"
 """The column by which the table is divided: the day of `storeTimestamp` in UTC."""
 
+OLD_STATE: Final = "_archive/state.json"
+"""What an archive had before it was a Delta table; `importing.py` reads it."""
+
 FORM_VERSION: Final = 1
 
 _CLOCK: Final = SystemClock()
@@ -187,6 +190,7 @@ def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
     ours, or cannot be one."""
     check_writable(text)
     place = table_place(text)
+    _check_not_old(text)
     with table_failures(text):
         DeltaLog(place).repair()
         if not _is_table(text):
@@ -200,6 +204,7 @@ def opened(text: str, version: int | None = None) -> DeltaTable:
     """A table to read, the newest version if none is named. ConfigurationError where there is none."""
     with table_failures(text):
         if not _is_table(text):
+            _check_not_old(text)
             raise ConfigurationError(
                 f"{text} is no archive: there is no Delta table", remedy="name the directory of an archive"
             )
@@ -245,6 +250,15 @@ def table_failures(place: str) -> Iterator[None]:
         yield
     except (DeltaError, OSError) as error:
         raise StoreError(f"the table in {place}: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
+
+
+def _check_not_old(text: str) -> None:
+    """Raises ConfigurationError for the directory of an archive that was no Delta table: a second one would begin in it."""
+    if table_place(text).under(OLD_STATE).size() is not None:
+        raise ConfigurationError(
+            f"{text} is an archive that an earlier orbitmq wrote, which was no Delta table: {OLD_STATE} says how far it is",
+            remedy=f"run `orbitmq archive import {text} NEW` once, and take NEW from then on",
+        )
 
 
 def _is_table(text: str) -> bool:
