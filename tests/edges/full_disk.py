@@ -22,11 +22,11 @@ SLACK_S: Final = 1.0
 
 
 @contextmanager
-def small_file_system(mount_point: Path) -> Iterator[Path]:
+def small_file_system(mount_point: Path, size_mb: int = SIZE_MB) -> Iterator[Path]:
     """A file system in memory, as an ordinary user mounts one: it lives as long as a process of its namespace, and is reached
-    by way of that one."""
+    by way of that one. CannotRunError where none can be mounted."""
     mount_point.mkdir(parents=True)
-    script = f'mount -t tmpfs -o size={SIZE_MB}m,mode=755 edges "$0" && echo mounted && exec cat'
+    script = f'mount -t tmpfs -o size={size_mb}m,mode=755 edges "$0" && echo mounted && exec cat'
     holder = subprocess.Popen(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(mount_point)],
         stdin=subprocess.PIPE,

@@ -91,7 +91,8 @@ FOLLOW_TAIL_BYTES: Final = 4_096
 """Of the end of a slave's log, which its master compares: several records, whose times and hosts are not those of another log."""
 
 SLAVE_NAME_CHARS_MAX: Final = 128
-"""Names in a request for a ticket: of the group, of the store, of its log and of the process. Broker names are not longer either."""
+"""Names in a request for a ticket: of the group, of the store, of its log and of the process; what it says of its disk too.
+Broker names are not longer either."""
 
 # --- damage --------------------------------------------------------------------------------------------------------
 MEND_READ_BYTES: Final = 1024 * 1024

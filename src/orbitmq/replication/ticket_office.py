@@ -195,7 +195,12 @@ def _bearer(wanted: FollowRequest) -> TicketBearer:
 
 def _check_texts(wanted: FollowRequest) -> None:
     """What is kept of a request, or told of it, is short; `epochs` and what a ticket is for have bounds of their own."""
-    for name, text in (("process", wanted.process), ("log", wanted.log), ("far", wanted.far)):
+    for name, text in (
+        ("process", wanted.process),
+        ("log", wanted.log),
+        ("far", wanted.far),
+        ("trouble", wanted.trouble),
+    ):
         if len(text) > SLAVE_NAME_CHARS_MAX:
             raise FollowRefused(f"{name} has {len(text)} characters, and may have {SLAVE_NAME_CHARS_MAX}")
 

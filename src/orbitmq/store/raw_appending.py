@@ -83,7 +83,7 @@ class RawAppending:
         `received_end` is the end of the last whole record. Cost: about 4 us a record.
         """
         if self._writability.copying_stops:
-            raise StoreUnwritableError(self._writability.reason)
+            raise StoreUnwritableError(self._writability.trouble)
         log = self._log
         raw = self._raw
         if raw is None or raw.end != log.end:
@@ -119,7 +119,7 @@ class RawAppending:
             log.discard()
             self._undo(entries)
             self._failed(error)
-            raise StoreUnwritableError(self._writability.reason) from error
+            raise StoreUnwritableError(self._writability.trouble) from error
         if entries:
             log.last_store_timestamp = entries[-1].store_timestamp
         self._confirmation.written(entries)

@@ -20,6 +20,7 @@ class FollowRequest(JsonBody):
     it only asks what its log is to the master's, and gets no ticket.
     `address` is where the main port is reached. `is_damaged`: it has not all of that log, because its disk has lost some in the middle.
     `far` is the mark of the storage that it is configured to share for the far tier, `-` where that bears none, empty where it shares none.
+    `trouble`: why its store takes nothing more, or no messages of its own where it led; for people.
     """
 
     broker_name: str
@@ -35,6 +36,7 @@ class FollowRequest(JsonBody):
     address: str = ""
     is_damaged: bool = False
     far: str = ""
+    trouble: str = ""
 
 
 class FollowAnswer(JsonBody):

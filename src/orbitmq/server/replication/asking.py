@@ -19,6 +19,7 @@ from orbitmq.limits.replication import (
     HAND_OVER_CALL_MS,
     MASTER_LIVES_MS,
     MEND_CALL_MS,
+    SLAVE_NAME_CHARS_MAX,
     TICKET_BYTES,
     TICKET_REQUEST_MS,
 )
@@ -62,12 +63,15 @@ class Asking:
         calling: Calling,
         is_damaged: Callable[[], bool],
         far: FarCopies,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`identity()`: who this broker is now. `is_damaged()`: the log lacks something in the middle."""
+        """`identity()`: who this broker is now. `is_damaged()`: the log lacks something in the middle. `trouble()`: why it grows no
+        more, or soon; empty where all is well."""
         self._far: Final = far
         self._identity = identity
         self.process: Final = os.urandom(PROCESS_ID_BYTES).hex()
         self._is_damaged = is_damaged
+        self._trouble = trouble
         self._log: Final = log
         self._kept: Final = kept
         self._clock = clock
@@ -116,6 +120,7 @@ class Asking:
             tail_crc=crc_of(self._log, end - tail_bytes, tail_bytes) or 0,
             address=identity.address,
             is_damaged=self._is_damaged(),
+            trouble=self._trouble()[:SLAVE_NAME_CHARS_MAX],
             process=self.process,
             compares=compares,
         )

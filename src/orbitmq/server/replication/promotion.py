@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from orbitmq.errors import OrbitError
+from orbitmq.limits.store import SPACE_RESUMED_BYTES
 from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
 from orbitmq.replication.kept_state import KeptState
 from orbitmq.server.replication.asking import Asking
@@ -26,14 +27,23 @@ class Promotion:
     """Of one slave."""
 
     def __init__(
-        self, store: MessageStore, state: KeptState, asking: Asking, places: GroupPlaces, damage: Callable[[], str]
+        self,
+        store: MessageStore,
+        state: KeptState,
+        asking: Asking,
+        places: GroupPlaces,
+        *,
+        damage: Callable[[], str],
+        free_bytes: Callable[[], int],
     ) -> None:
-        """`damage()`: where the log is damaged, for people; empty where it is not."""
+        """`damage()`: where the log is damaged, for people; empty where it is not. `free_bytes()`: of the disk, or of the fuller one where
+        the log has its own; raises OSError."""
         self._store = store
         self._state = state
         self._asking = asking
         self._places = places
         self._damage = damage
+        self._free_bytes = free_bytes
 
     async def check(self, wanted: PromoteRequest, following: Following | None) -> None:
         """Raises PromotionRefused where this slave is not to become master."""
@@ -44,10 +54,18 @@ class Promotion:
             )
         if wanted.former and (await self._asking.leads(wanted.former))[1]:
             raise PromotionRefused(f"the master at {wanted.former} leads again: what it asked came too late")
-        if trouble := self._store.trouble:
+        if trouble := self._store.trouble or self._no_room():
             raise PromotionRefused(f"this broker would take no messages: {trouble}")
         if not wanted.although_behind:
             await self._refuse_behind()
+
+    def _no_room(self) -> str:
+        """Why the first messages would be refused, which a slave that nothing comes to has not met; empty where there is room."""
+        try:
+            free = self._free_bytes()
+        except OSError as error:
+            return f"its disk cannot be looked at: {error}"
+        return "" if free >= SPACE_RESUMED_BYTES else f"the disk is full: {free >> 10} KiB are free"
 
     async def _living_master(self, following: Following | None) -> str:
         """Where a master answers; empty where none does."""

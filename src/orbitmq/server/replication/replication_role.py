@@ -103,6 +103,7 @@ class ReplicationRole:
             process.calling,
             is_damaged=lambda: bool(self.mending.damage.places),
             far=self._far_copies,
+            trouble=lambda: store.trouble,
         )
         self.mending: Final = self._made_mending()
         self.changes: Final = RoleChanges()

@@ -96,7 +96,17 @@ class RoleCommands:
         self._role = role
         self._kept_role = kept_role
         self._places = places
-        self._promotion = Promotion(store, kept.state, asking, places, damage=lambda: role.mending.damage.text)
+        self._promotion = Promotion(
+            store,
+            kept.state,
+            asking,
+            places,
+            damage=lambda: role.mending.damage.text,
+            free_bytes=lambda: min(
+                process.files.disk_usage(at).free_bytes
+                for at in (process.settings.data, store.settings.store_path_commit_log or process.settings.data)
+            ),
+        )
         self._demotion = Demotion(store, kept.state, asking, places, process.settings.broker.broker_id)
         self._reseeding = Reseeding(asking, kept, store, process.clock, process.files, process.settings.data)
         self._begins_anew = False

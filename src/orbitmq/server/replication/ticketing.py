@@ -29,6 +29,8 @@ class Ticketing:
         self._clock = clock
         self._told_twins: dict[int, str] = {}
         """Slaves of which the log says that there are two."""
+        self._told_troubles: dict[int, str] = {}
+        """What the log says of stores of slaves."""
         self._office = TicketOffice(
             kept.state,
             broker_name,
@@ -63,7 +65,14 @@ class Ticketing:
                 logger.warning("a slave is refused: %s", error)
             done(error)
             return
+        self._tell_trouble(wanted)
         self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else answer))
+
+    def _tell_trouble(self, wanted: FollowRequest) -> None:
+        """Here as well, because sends that this slave fails are answered here."""
+        if wanted.trouble and wanted.trouble != self._told_troubles.get(wanted.broker_id):
+            logger.warning("slave %d has trouble with its store: %s", wanted.broker_id, wanted.trouble)
+        self._told_troubles[wanted.broker_id] = wanted.trouble
 
     def redeem(self, secret: bytes, now_ns: int) -> TicketBearer | TicketRefusal:
         """Who presents a ticket."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from orbitmq.limits.store import SPACE_RESUMED_BYTES
 from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
 from orbitmq.replication.kept_state import KeptState
 from orbitmq.server.replication.promotion import Promotion, PromotionRefused
@@ -14,7 +16,9 @@ from orbitmq.server.replication.promotion import Promotion, PromotionRefused
 FORMER = "10.0.0.1:10911"
 
 
-def made(*, former_leads: bool, former_answers: bool = True) -> Promotion:
+def made(
+    *, former_leads: bool = False, former_answers: bool = True, free_bytes: Callable[[], int] = lambda: 1 << 30
+) -> Promotion:
     async def leads(main: str) -> tuple[bool, bool]:
         assert main == FORMER
         return former_answers, former_leads
@@ -25,7 +29,9 @@ def made(*, former_leads: bool, former_answers: bool = True) -> Promotion:
     store = SimpleNamespace(trouble="", log=SimpleNamespace(written_end=1_000))
     asking, places = SimpleNamespace(leads=leads), SimpleNamespace(members=members, own="10.0.0.2:10911")
     return Promotion(
-        *cast("tuple[Any, Any, Any, Any]", (store, KeptState("d" * 32), asking, places)), damage=lambda: ""
+        *cast("tuple[Any, Any, Any, Any]", (store, KeptState("d" * 32), asking, places)),
+        damage=lambda: "",
+        free_bytes=free_bytes,
     )
 
 
@@ -39,3 +45,15 @@ async def test_what_a_master_asked_before_it_led_again_makes_no_second_master() 
 
 async def test_a_person_may_have_two_masters() -> None:
     await made(former_leads=True).check(PromoteRequest(although_master_lives=True), None)
+
+
+async def test_who_has_no_room_for_messages_does_not_become_the_master() -> None:
+    def unreadable() -> int:
+        raise OSError("no such mount")
+
+    wanted = PromoteRequest(although_master_lives=True, although_behind=True)
+    with pytest.raises(PromotionRefused, match="would take no messages: the disk is full: 1023 KiB are free"):
+        await made(free_bytes=lambda: SPACE_RESUMED_BYTES - 1).check(wanted, None)
+    with pytest.raises(PromotionRefused, match="cannot be looked at: no such mount"):
+        await made(free_bytes=unreadable).check(wanted, None)
+    await made(free_bytes=lambda: SPACE_RESUMED_BYTES).check(wanted, None)
