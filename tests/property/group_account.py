@@ -4,6 +4,8 @@ Rules of this file
 1. It looks at the logs and at what members do, never at what they know of each other.
 2. Where a person accepted a loss another truth begins: what the named member had of the one before. Who leads in an older epoch is measured
    by the older truth.
+3. Who begins to lead has what was confirmed in the epochs before its own. It may begin late, when a newer epoch has confirmed more: then it
+   confirms nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ class GroupAccount:
         """Epochs in which a person accepted a loss."""
         self.truths: dict[int, bytearray] = {0: bytearray()}
         """What was confirmed, by how many losses were accepted before."""
+        self.ends: dict[int, dict[int, int]] = {0: {}}
+        """Of these truths: up to where they were confirmed, by epochs."""
         self.confirmers: dict[int, str] = {}
         self.counts: dict[str, int] = {}
 
@@ -30,8 +34,11 @@ class GroupAccount:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def truth(self, epoch: int) -> bytearray:
+        return self.truths[self._which(epoch)]
+
+    def _which(self, epoch: int) -> int:
         losses = sum(loss <= epoch for loss in self.losses)
-        return self.truths[max(before for before in self.truths if before <= losses)]
+        return max(before for before in self.truths if before <= losses)
 
     def leads(self, machine: Machine, epoch: int) -> None:
         """A member begins to lead."""
@@ -42,9 +49,10 @@ class GroupAccount:
             shared = _shared(before, machine.log.data)
             kept = max(shared, member.replica.confirmed)  # it may have been of the truth before that one
             self.truths[losses] = bytearray(machine.log.data[:kept])
+            self.ends[losses] = {epoch: kept}
             self.count("lost something" if shared < len(before) else "lost nothing")
-        truth = self.truths[losses]
-        if machine.log.data[: len(truth)] != truth:
+        end = max((end for before, end in self.ends[losses].items() if before < epoch), default=0)
+        if machine.log.data[:end] != self.truths[losses][:end]:
             raise BrokenGroup(f"{machine.name} leads in epoch {epoch} and lacks something that was confirmed")
         self.count("leaders")
 
@@ -59,6 +67,7 @@ class GroupAccount:
             if self.confirmers.setdefault(epoch, who) != who:
                 raise BrokenGroup(f"{who} and {self.confirmers[epoch]} both confirm in epoch {epoch}")
             truth += data[len(truth) : end]
+            self.ends[self._which(epoch)][epoch] = end
         elif end > len(truth):
             raise BrokenGroup(f"{machine.name} follows in epoch {epoch} and confirms {end} before its leader")
 

@@ -22,6 +22,7 @@ from itertools import count
 from typing import Any, Final
 
 from tests.property.group_account import BrokenGroup, GroupAccount
+from tests.property.group_faults import admitted_unheard, come_back, lagging_named, power_before_synced
 from tests.property.group_machine import RECORD_BYTES, Machine
 
 from orbitmq.replication import replica_steps as steps
@@ -82,6 +83,8 @@ class Life:
         self.engine_cut: set[str] = set()
         """Machines that do not reach the engine."""
         self.answers_lost = 0.0
+        self.sync_ms: tuple[int, ...] = (1, 2, 5, 60)
+        """What a sync of a log takes."""
         self.log: list[str] = []
         for machine in self.machines.values():
             self.start(machine)
@@ -240,7 +243,7 @@ class Life:
     def _log_changed(self, machine: Machine) -> None:
         self.tell(machine, machine.log.state())
         if machine.member is not None:
-            self.at(self.rng.choice((1, 2, 5, 60)), self._sync, machine, machine.life, len(machine.log.data))
+            self.at(self.rng.choice(self.sync_ms), self._sync, machine, machine.life, len(machine.log.data))
             for name in list(machine.streams):
                 self._stream(machine, name)
 
@@ -287,16 +290,19 @@ class Life:
 
     # --- clients --------------------------------------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def take_messages(self) -> None:
         """Somebody sends to every member that takes it."""
+        for machine in self.machines.values():
+            member = machine.member
+            if member is not None and not machine.is_paused and not member.replica.refusal:
+                self.messages += 1
+                machine.log.append_message(self.messages)
+                machine.waiting.append(len(machine.log.data))
+                self._log_changed(machine)
+
+    def _send(self) -> None:
         if self.sends:
-            for machine in self.machines.values():
-                member = machine.member
-                if member is not None and not machine.is_paused and not member.replica.refusal:
-                    self.messages += 1
-                    machine.log.append_message(self.messages)
-                    machine.waiting.append(len(machine.log.data))
-                    self._log_changed(machine)
+            self.take_messages()
             self.at(self.rng.choice((3, 20, 100, 400)), self._send)
 
     # --- faults ---------------------------------------------------------------------------------------------------------
@@ -327,11 +333,11 @@ class Life:
 
     def cut_off(self) -> None:
         name = self.any_machine().name
-        self._isolate(name)
+        self.isolate(name)
         if self.rng.random() < 0.5:
             self.engine_cut.add(name)
 
-    def _isolate(self, name: str) -> None:
+    def isolate(self, name: str) -> None:
         for other in self.machines:
             if other != name:
                 self.network.cut |= {(name, other), (other, name)}
@@ -369,22 +375,6 @@ class Life:
     def engine_back(self) -> None:
         self.engine_cut, self.answers_lost = set(), 0.0
 
-    def come_back(self) -> None:
-        """A leader that was cut off comes back when nobody reaches the engine, and the one after it starts again."""
-        old = self.view.leader
-        if not old:
-            return
-        self.start_all()
-        self._isolate(old)
-        self.engine_cut.add(old)
-        self.run(self.rng.choice((5_000, 7_000)))
-        self.engine_cut = set(self.machines)
-        self.network.heal()
-        self.machines[self.view.leader or old].kill()
-        self.run(20)
-        self.start_all()
-        self.run(3_000)
-
     # --- people ---------------------------------------------------------------------------------------------------------
 
     def start_one(self) -> None:
@@ -409,9 +399,9 @@ class Life:
 
     def accept_loss(self) -> None:
         if self.rng.random() < 0.2:
-            self._accept_loss(self.rng.choice(self.view.learners or self.view.members))
+            self.name_leader(self.rng.choice(self.view.learners or self.view.members))
 
-    def _accept_loss(self, name: str) -> None:
+    def name_leader(self, name: str) -> None:
         view = self.view.accept_loss(name)
         self.account.losses.append(view.epoch)
         self.account.count("losses accepted")
@@ -463,7 +453,7 @@ class Life:
             if member is not None and not member.replica.has_lost_end and not self.machines[name].stopped:
                 raise BrokenGroup(f"nobody leads, and {name} may: {self.view}")
         longest = max(self.view.members, key=lambda name: len(self.machines[name].log.data))
-        self._accept_loss(longest)
+        self.name_leader(longest)
 
     def want(self) -> str:
         """What is not well."""
@@ -503,8 +493,9 @@ DRIVER: Final[dict[type[Any], str]] = {
 FAULTS: Final = {
     Life.trouble: 3, Life.cut_direction: 3, Life.cut_ring: 1, Life.cut_off: 3, Life.connect: 4, Life.stand_still: 3,
     Life.kill: 4, Life.power: 4, Life.all_down: 1, Life.lose_disk: 1, Life.engine_away: 2, Life.engine_forgets: 2,
-    Life.engine_back: 3, Life.come_back: 1, Life.start_one: 5, Life.start_all: 5, Life.switch: 2, Life.add_or_remove: 1,
-    Life.accept_loss: 1, Life.copy_anew: 2,
+    Life.engine_back: 3, Life.start_one: 5, Life.start_all: 5, Life.switch: 2, Life.add_or_remove: 1,
+    Life.accept_loss: 1, Life.copy_anew: 2, admitted_unheard: 2, come_back: 3, lagging_named: 1,
+    power_before_synced: 3,
 }  # fmt: skip
 
 

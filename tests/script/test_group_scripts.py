@@ -156,7 +156,7 @@ class Script(Life):
         self.tell(self.machines[self.view.leader], steps.SwitchTo(name))
 
     def do_accept_loss(self, name: str) -> None:
-        self._accept_loss(name)
+        self.name_leader(name)
 
     def do_add(self, name: str) -> None:
         self._put(self.view.add_learner(name))
