@@ -118,9 +118,9 @@ pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an
 lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies, groups and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
 	@for of in transactions pop receives sends replicas groups pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
 
-group-campaign: $(STAMP) ## Many lives of replicated groups in a model, and all states of a small one (LIVES=..., SEED=the first, STATES="--records 1 --changes 1")
+group-campaign: $(STAMP) ## Many lives of replicated groups in a model, and all states of a small one (LIVES=..., SEED=the first, STATES="--records 2 --changes 1")
 	@$(BIN)/python -m tests.property.lives_campaign --of groups --lives $(LIVES) --seed $(SEED)
-	@$(BIN)/python -m tests.property.group_states $(STATES)
+	@$(BIN)/python -m tests.property.group_states --records 1 --changes 2 --powers 0 --gives-up 0 --states-max 0 $(STATES)
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

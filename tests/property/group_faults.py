@@ -1,8 +1,7 @@
 """Faults of a group in the order in which they hurt: what single faults of a life meet once in hundreds of lives.
 
 Each is one fault of `group_life.FAULTS`. It first lets the group come to where the fault counts, for a time that is bounded, and leaves
-the
-rest to what comes after it.
+the rest to what comes after it.
 """
 
 from __future__ import annotations

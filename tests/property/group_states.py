@@ -1,12 +1,15 @@
-"""All states that three members, three records and two changes of the view can come into, in whatever order things happen.
+"""All states that three members, some records and some changes of the view can come into, in whatever order things happen.
 
-    python -m tests.property.group_states --states-max 0     walks them and prints their number
-    python -m tests.property.group_states --plant cut_by_length
+    python -m tests.property.group_states --records 1 --changes 2 --powers 0 --gives-up 0 --states-max 0
+    python -m tests.property.group_states --records 2 --changes 1 --powers 0 --gives-up 0 --plant cut_by_length
 
 The group begins with everybody in sync behind its first leader. Then anybody may seek the lead at any time, the leader may drop and admit
 whom it likes, questions to the engine act and are answered when they like, or are given up, and one machine may lose power. What one member
-says to another arrives in order; between pairs there is none. What is written is on the disk at once where no power is lost. A state is
-looked at once, however it was reached; numbers of sessions and questions are not compared, only their order.
+says to another arrives in order; between pairs there is none. What is written is on the disk at once where no power is lost.
+
+A state is looked at once, however it was reached: the first leader's followers have no names, sessions no numbers, and what would be thrown
+away when it arrives is gone at once. A follower and a leader agree in one step, and a question to an older revision is answered with what
+the engine has when the answer is heard.
 
 Rules of this file
 1. No time and no chance: what may happen next is a list, and each of it is tried.
@@ -60,13 +63,15 @@ class Node:
         self.late: tuple[steps.AskEngine, ...] = ()
         """Questions that were given up, and may act."""
         self.answer: steps.EngineHolds | None = None
+        self.hashes: dict[Called, int] = {}
+        """Of this node as it is, when nothing more happens to it."""
         self.replica: Replica
 
     def copied(self) -> Node:
         other = copy.copy(self)
         other.log = copy.copy(self.log)
         other.log.data, other.log.marks = bytearray(self.log.data), list(self.log.marks)
-        other.streams = dict(self.streams)
+        other.streams, other.hashes = dict(self.streams), {}
         other.replica = replica = copy.copy(self.replica)
         replica.following = copy.copy(replica.following)
         replica.counting = copy.copy(replica.counting)
@@ -74,34 +79,54 @@ class Node:
         replica.questions = copy.copy(replica.questions)
         return other
 
-    def key(self, ranks: Ranks) -> tuple[Any, ...]:
+    def hash(self, called: Called) -> int:
+        """`called`: other names for the members."""
+        if called not in self.hashes:
+            self.hashes[called] = hash(self._key(called))
+        return self.hashes[called]
+
+    def _key(self, called: Called) -> tuple[Any, ...]:
         replica = self.replica
-        following, counting, asked = replica.following, replica.counting, replica.questions.asked
+        following, counting, leads = replica.following, replica.counting, replica.role is ReplicaRole.LEADING
         return (
-            bytes(self.log.data), self.log.synced, self.kept, self.confirmed,
-            tuple(sorted((to, ranks(session), at) for to, (session, at) in self.streams.items())),
-            self.question and self.question[1:], tuple(one[1:] for one in self.late), self.answer and self.answer[1:],
-            asked and asked.seen, replica.role, replica.kept, replica.has_lost_end, replica.confirmed, replica.leader,
-            replica.view, replica.serves, replica._wants_lead, replica._dispatched, replica.questions.revision,
-            ranks(replica.session), following.is_matched, following.cutting, following.expected, following.confirmed,
-            tuple(sorted((name, ranks(one.session), one.end) for name, one in counting.followed.items())),
-            counting.changes, counting.marker_end,
+            bytes(self.log.data), self.log.synced, self.kept, self.confirmed, replica.confirmed, replica.has_lost_end,
+            self.question and (self.question.revision, called.view(self.question.view)),
+            frozenset((one.revision, called.view(one.view)) for one in self.late),
+            self.answer and (self.answer.revision, called.view(self.answer.view)),
+            replica.questions.asked is None, replica.questions.revision, called.view(replica.view), replica._wants_lead,
+            leads, replica.role is ReplicaRole.STOPPED, replica.serves, called.name(replica.leader),
+            following.is_matched and (following.expected, following.confirmed),
+            leads and (
+                frozenset((called.name(name), one.end) for name, one in counting.followed.items()),
+                frozenset(called.name(name) for name in self.streams),
+                frozenset((one.revision, frozenset(map(called.name, one.in_sync))) for one in counting.changes),
+                counting.marker_end,
+            ),
         )  # fmt: skip
 
-    def sessions(self) -> Iterator[steps.FollowSession]:
-        yield self.replica.session
-        yield from (session for session, _ in self.streams.values())
-        yield from (one.session for one in self.replica.counting.followed.values())
+
+class Called:
+    """Members under other names: which of two followers did something makes no difference."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = {"": "", **names}
+        self._views: dict[View | None, Any] = {None: None}
+        self.nodes = sorted(names, key=names.__getitem__)
+
+    def name(self, name: str) -> str:
+        return self._names[name]
+
+    def view(self, view: View | None) -> Any:
+        if view not in self._views:
+            assert view is not None
+            claim = self._names[view.claim[:1]] + view.claim[1:]
+            in_sync, learners = frozenset(map(self.name, view.in_sync)), frozenset(map(self.name, view.learners))
+            self._views[view] = view.epoch, view.serial, self.name(view.leader), claim, in_sync, learners
+        return self._views[view]
 
 
-class Ranks:
-    """Sessions by their order, of those that somebody still knows."""
-
-    def __init__(self, sessions: Iterator[steps.FollowSession]) -> None:
-        self._known = {session: place for place, session in enumerate(sorted(set(sessions)))}
-
-    def __call__(self, session: steps.FollowSession) -> int:
-        return self._known[session]
+SAME: Final = tuple(Called(dict(zip(NAMES, names, strict=True))) for names in ("abc", "acb"))
+"""All start as followers of the first."""
 
 
 class World:
@@ -109,13 +134,17 @@ class World:
         self.left = bounds
         self.may_lose_power = bounds.powers > 0
         self.nodes = {name: Node(name) for name in NAMES}
+        self.owned = set(NAMES)
         self.view: View = first_view("a", NAMES[1:])
         self.revision = 1
         self.channels: dict[tuple[str, str], tuple[steps.Message, ...]] = {}
         self.truth = b""
         self.at_once: list[tuple[str, steps.Message]] = []
         """Answers to a hello: a follower and its leader agree in one step."""
-        self.confirmers: tuple[tuple[int, str], ...] = ()
+        self.meets = ""
+        """Who hears the hello that is said now. The others hear a later one."""
+        self.confirmers: tuple[tuple[int, str, int], ...] = ()
+        """Epochs, who confirmed in them, and up to where."""
         for node in self.nodes.values():
             self.make(node)
         for node in self.nodes.values():
@@ -123,24 +152,51 @@ class World:
 
     def copied(self) -> World:
         other = copy.copy(self)
-        other.nodes = {name: node.copied() for name, node in self.nodes.items()}
+        other.nodes, other.owned = dict(self.nodes), set()
         other.channels, other.at_once = dict(self.channels), []
         return other
 
-    def key(self) -> tuple[Any, ...]:
-        ranks = Ranks(self._sessions())
-        nodes = tuple(node.key(ranks) for node in self.nodes.values())
-        under_way = tuple(
-            (way, tuple((type(one).__name__, *(ranks(part) if part is getattr(one, "session", None) else part for part in one)) for one
-            in messages)) for way, messages in sorted(self.channels.items()) if messages
-        )  # fmt: skip
-        return nodes, self.view, self.revision, under_way, self.truth, self.left
+    def own(self, name: str) -> Node:
+        """A member to which something happens: no other state has it any more."""
+        if name not in self.owned:
+            self.owned.add(name)
+            self.nodes[name] = self.nodes[name].copied()
+        return self.nodes[name]
 
-    def _sessions(self) -> Iterator[steps.FollowSession]:
-        for node in self.nodes.values():
-            yield from node.sessions()
-        for messages in self.channels.values():
-            yield from (session for one in messages if (session := getattr(one, "session", None)) is not None)
+    def key(self) -> int:
+        return min(hash(self._key(called)) for called in SAME)
+
+    def _key(self, called: Called) -> tuple[Any, ...]:
+        under_way = frozenset(
+            (called.name(sender), called.name(to), tuple(map(_content, messages)))
+            for (sender, to), messages in self.channels.items()
+            if messages
+        )
+        nodes = tuple(self.nodes[name].hash(called) for name in called.nodes)
+        confirmers = frozenset((epoch, called.name(life[0]), life[1:], end) for epoch, life, end in self.confirmers)
+        return nodes, called.view(self.view), self.revision, under_way, self.truth, confirmers, self.left
+
+    def forget(self) -> None:
+        """What is under way and will not be looked at: of an older session, or to an older revision."""
+        for (sender, to), messages in self.channels.items():
+            if messages:
+                self.channels[sender, to] = tuple(one for one in messages if self._counts(sender, to, one))
+        for name, node in list(self.nodes.items()):
+            for to, (session, _) in list(node.streams.items()):
+                replica = self.nodes[to].replica
+                if session != replica.session or not replica.following.is_matched or replica.leader != name:
+                    del self.own(name).streams[to]
+            if not all(map(self.may_act, node.late)):
+                self.own(name).late = tuple(filter(self.may_act, node.late))
+
+    def _counts(self, sender: str, to: str, message: steps.Message) -> bool:
+        replica = self.nodes[to].replica
+        if message.epoch != replica.epoch:
+            return False
+        if isinstance(message, steps.Records):
+            return replica.following.is_matched and message.session == replica.session and sender == replica.leader
+        assert isinstance(message, steps.Report)
+        return replica.role is ReplicaRole.LEADING and replica.counting.is_session(sender, message.session)
 
     # --- what a driver does -----------------------------------------------------------------------------------------------
 
@@ -160,7 +216,7 @@ class World:
                 waiting += self.do(node, effect)
         while self.at_once:
             to, message = self.at_once.pop(0)
-            self.tell(self.nodes[to], steps.Heard(message))
+            self.tell(self.own(to), steps.Heard(message))
         replica = node.replica
         if not replica._dispatched <= replica.confirmed <= len(node.log.data):
             raise BrokenGroup(f"{node.name} has confirmed {replica.confirmed}, its log ends at {len(node.log.data)}")
@@ -191,7 +247,8 @@ class World:
                 self.written(node)
                 return [log.state()]
             case steps.AppendMarker(epoch):
-                if not log.data.startswith(self.truth):
+                had = max((end for before, _, end in self.confirmers if before < epoch), default=0)
+                if not log.data.startswith(self.truth[:had]):
                     raise BrokenGroup(f"{node.name} leads in epoch {epoch} and lacks something that was confirmed")
                 log.append_marker(epoch)
                 self.written(node)
@@ -209,17 +266,19 @@ class World:
             node.log.synced = len(node.log.data)
 
     def hears_hello(self, sender: str, to: str) -> bool:
-        """Whether that one may answer; nothing was said on this way that it has not heard yet."""
+        """Whether that one may answer. To be told of a newer epoch leads to no more than a look at the engine."""
         ours, theirs = self.nodes[sender].replica, self.nodes[to].replica
-        may = theirs.role is ReplicaRole.LEADING or theirs.epoch < ours.epoch
-        return may and not any(isinstance(one, steps.Hello) for one in self.channels.get((sender, to), ()))
+        is_leader = ours.leader in ("", sender, to)
+        return is_leader and theirs.role is ReplicaRole.LEADING and theirs.epoch >= ours.epoch
 
     def send(self, sender: str, to: str, message: steps.Message) -> None:
         way = sender, to
         if isinstance(message, steps.Welcome | steps.Follow):
             self.at_once.append((to, message))
             return
-        if isinstance(message, steps.Hello) and not self.hears_hello(sender, to):
+        if isinstance(message, steps.Hello):
+            if self.hears_hello(sender, to) and to == self.meets:
+                self.at_once.append((to, message))
             return
         before = self.channels.get(way, ())
         if before and isinstance(message, steps.Report) and isinstance(before[-1], steps.Report):
@@ -244,46 +303,58 @@ class World:
         if data[: min(end, len(truth))] != truth[:end]:
             raise BrokenGroup(f"{node.name} confirms other bytes than were confirmed")
         if node.replica.role is ReplicaRole.LEADING:
-            if (epoch, node.replica.life) not in self.confirmers and epoch in dict(self.confirmers):
+            others = tuple(one for one in self.confirmers if one[0] != epoch)
+            if any(one[:2] != (epoch, node.replica.life) for one in self.confirmers if one not in others):
                 raise BrokenGroup(f"two members confirm in epoch {epoch}")
-            self.confirmers = tuple({*self.confirmers, (epoch, node.replica.life)})
+            self.confirmers = (*others, (epoch, node.replica.life, end))
             self.truth = truth if len(truth) >= end else data[:end]
         elif end > len(truth):
             raise BrokenGroup(f"{node.name} confirms before its leader")
 
     # --- what may happen ----------------------------------------------------------------------------------------------------
 
-    def moves(self) -> Iterator[tuple[str, Callable[[World], None]]]:
+    def moves(self, *, wishes: bool = True) -> Iterator[tuple[str, Callable[[World], None]]]:
+        """`wishes`: what somebody may begin as well."""
         for (sender, to), messages in self.channels.items():
             if messages:
                 yield f"{to} hears of {sender} {messages[0]}", _hears(sender, to)
         for name, node in self.nodes.items():
+            replica = node.replica
             if node.log.synced < len(node.log.data):
                 yield f"{name} syncs", _syncs(name)
+            if replica.questions.asked is None and replica.view != self.view:
+                yield f"{name} looks at the engine", _wishes(name, steps.ReadEngine())
+            if replica.role is ReplicaRole.FOLLOWING and not replica.following.is_matched:
+                for other in replica.others:
+                    if self.hears_hello(name, other):
+                        yield f"{name} meets {other}", _meets(name, other)
             yield from self._engine_moves(name, node)
-            yield from self._member_moves(name, node)
+            if wishes:
+                yield from self._member_moves(name, node)
 
     def _engine_moves(self, name: str, node: Node) -> Iterator[tuple[str, Callable[[World], None]]]:
-        if node.question is not None:
+        if node.question is not None and self.may_act(node.question):
             yield f"the engine acts on {node.question.view} of {name}", _acts(name)
+        elif node.question is not None:
+            yield f"the engine refuses {node.question.view} of {name}", _refuses(name)
         if node.answer is not None:
             yield f"{name} is answered {node.answer.view}", _answered(name)
-        if self.left.gives_up and node.replica.questions.asked is not None:
+        may_be_made = node.answer is not None or (node.question is not None and self.may_act(node.question))
+        if self.left.gives_up and may_be_made:
             yield f"{name} gives its question up", _gives_up(name)
         for place, _ in enumerate(node.late):
             yield f"the engine acts late on a question of {name}", _acts_late(name, place)
 
+    def may_act(self, asked: steps.AskEngine) -> bool:
+        return asked.revision == self.revision and self.left.changes > 0
+
     def _member_moves(self, name: str, node: Node) -> Iterator[tuple[str, Callable[[World], None]]]:
         replica, view = node.replica, node.replica.view
-        if replica.questions.asked is None and replica.view != self.view:
-            yield f"{name} looks at the engine", _wishes(name, steps.ReadEngine())
         if self.left.records and not replica.refusal:
             yield f"{name} takes a message", _takes(name)
         if self.left.powers:
             yield f"{name} loses power", _loses_power(name)
         if replica.role is ReplicaRole.FOLLOWING:
-            if not replica.following.is_matched and any(self.hears_hello(name, other) for other in replica.others):
-                yield f"{name} says hello", _wishes(name, steps.SayHello())
             if self.left.changes and replica.may_lead and replica.questions.asked is None:
                 yield f"{name} seeks the lead", _wishes(name, steps.SeekLead())
         elif self.left.changes and view is not None and replica.questions.asked is None:
@@ -302,14 +373,14 @@ def _hears(sender: str, to: str) -> Move:
     def move(world: World) -> None:
         message, *rest = world.channels[sender, to]
         world.channels[sender, to] = tuple(rest)
-        world.tell(world.nodes[to], steps.Heard(message))
+        world.tell(world.own(to), steps.Heard(message))
 
     return move
 
 
 def _syncs(name: str) -> Move:
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         node.log.synced = len(node.log.data)
         node.confirmed = node.replica.confirmed
         world.tell(node, node.log.state())
@@ -318,14 +389,26 @@ def _syncs(name: str) -> Move:
 
 
 def _put(world: World, asked: steps.AskEngine) -> None:
-    if asked.view is not None and asked.revision == world.revision and world.left.changes:
-        world.view, world.revision = asked.view, world.revision + 1
-        world.left = world.left._replace(changes=world.left.changes - 1)
+    assert asked.view is not None
+    world.view, world.revision = asked.view, world.revision + 1
+    world.left = world.left._replace(changes=world.left.changes - 1)
+
+
+def _refuses(name: str) -> Move:
+    """And says what it has: whenever that is heard, it could have been said then."""
+
+    def move(world: World) -> None:
+        node = world.own(name)
+        asked, node.question = node.question, None
+        assert asked is not None
+        world.tell(node, steps.EngineHolds(asked.number, world.view, world.revision))
+
+    return move
 
 
 def _acts(name: str) -> Move:
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         asked, node.question = node.question, None
         assert asked is not None
         _put(world, asked)
@@ -336,7 +419,7 @@ def _acts(name: str) -> Move:
 
 def _acts_late(name: str, place: int) -> Move:
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         asked = node.late[place]
         node.late = node.late[:place] + node.late[place + 1 :]
         _put(world, asked)
@@ -346,7 +429,7 @@ def _acts_late(name: str, place: int) -> Move:
 
 def _answered(name: str) -> Move:
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         answer, node.answer = node.answer, None
         assert answer is not None
         world.tell(node, answer)
@@ -356,7 +439,8 @@ def _answered(name: str) -> Move:
 
 def _gives_up(name: str) -> Move:
     def move(world: World) -> None:
-        node, asked = world.nodes[name], world.nodes[name].replica.questions.asked
+        node = world.own(name)
+        asked = node.replica.questions.asked
         assert asked is not None
         if node.question is not None and node.question.view is not None:
             node.late = (*node.late, node.question)
@@ -370,7 +454,7 @@ def _gives_up(name: str) -> Move:
 
 def _takes(name: str) -> Move:
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         node.log.append_message(world.left.records)
         world.written(node)
         world.left = world.left._replace(records=world.left.records - 1)
@@ -384,15 +468,15 @@ def _loses_power(name: str) -> Move:
     """And starts again. What was under way to it and from it is gone, but for what the engine was asked."""
 
     def move(world: World) -> None:
-        node = world.nodes[name]
+        node = world.own(name)
         world.left = world.left._replace(powers=world.left.powers - 1)
         node.log.cut(node.log.synced)
         node.streams = {}
         for other in NAMES:
             world.channels.pop((name, other), None)
             world.channels.pop((other, name), None)
-        for other in world.nodes.values():
-            other.streams.pop(name, None)
+            if other != name:
+                world.own(other).streams.pop(name, None)
         if node.question is not None and node.question.view is not None:
             node.late = (*node.late, node.question)
         node.question = node.answer = None
@@ -403,16 +487,25 @@ def _loses_power(name: str) -> Move:
     return move
 
 
+def _meets(name: str, other: str) -> Move:
+    def move(world: World) -> None:
+        world.meets = other
+        world.tell(world.own(name), steps.SayHello())
+        world.meets = ""
+
+    return move
+
+
 def _wishes(name: str, wish: steps.Input) -> Move:
     def move(world: World) -> None:
-        world.tell(world.nodes[name], wish)
+        world.tell(world.own(name), wish)
 
     return move
 
 
 def settled(bounds: Bounds) -> World:
     """Everybody is in sync behind the first leader, and nothing is under way."""
-    world = World(Bounds(records=0, powers=0, gives_up=0))
+    world = World(Bounds(records=0, changes=9, powers=0, gives_up=0))
     leader, *others = world.nodes.values()
     world.tell(leader, steps.ReadEngine())
     for node, wish in (
@@ -421,7 +514,6 @@ def settled(bounds: Bounds) -> World:
         *((leader, steps.AdmitMember(other.name)) for other in others),
     ):
         _come_to_rest(world)
-        world.left = world.left._replace(changes=1)
         world.tell(node, wish)
     _come_to_rest(world)
     assert world.view.in_sync == NAMES, world.view
@@ -433,12 +525,16 @@ def settled(bounds: Bounds) -> World:
 
 
 def _come_to_rest(world: World) -> None:
-    """Whatever is under way happens, and nothing else."""
-    world.left = world.left._replace(changes=0)
-    while (move := next((move for _, move in world.moves()), None)) is not None:
-        world.left = world.left._replace(changes=1)
+    """Whatever is under way happens, and everybody looks at the engine."""
+    while (move := next((move for _, move in world.moves(wishes=False)), None)) is not None:
         move(world)
-        world.left = world.left._replace(changes=0)
+
+
+def _content(message: steps.Message) -> tuple[Any, ...]:
+    """But for the session: what counts is of the one there is."""
+    if isinstance(message, steps.Records):
+        return message.position, message.data, message.confirmed
+    return ("report", message.end) if isinstance(message, steps.Report) else ()
 
 
 class Walked(NamedTuple):
@@ -449,7 +545,7 @@ class Walked(NamedTuple):
 def walk(bounds: Bounds, *, states_max: int = 0) -> Walked:
     """Every state once. BrokenGroup with the way to the state in which something does not hold."""
     begin = settled(bounds)
-    seen = {hash(begin.key())}
+    seen = {begin.key()}
     todo: list[tuple[World, tuple[Any, ...]]] = [(begin, ())]
     taken = 0
     while todo:
@@ -461,7 +557,8 @@ def walk(bounds: Bounds, *, states_max: int = 0) -> Walked:
                 move(after)
             except BrokenGroup as broken:
                 raise BrokenGroup(f"{broken}; the way there: {'; '.join(_way((what, way)))}") from None
-            key = hash(after.key())
+            after.forget()
+            key = after.key()
             if key not in seen:
                 seen.add(key)
                 todo.append((after, (what, way)))

@@ -8,6 +8,7 @@ import pytest
 from tests.property.group_account import BrokenGroup
 from tests.property.group_bugs import BUGS
 from tests.property.group_life import live
+from tests.property.group_states import Bounds, walk
 
 SEEDS = range(80)
 
@@ -36,3 +37,16 @@ def test_lives() -> None:
 def test_planted_bugs_are_found(bug: str) -> None:
     with BUGS[bug](), pytest.raises(BrokenGroup):
         deque(map(live, range(CAUGHT_WITHIN)), maxlen=0)
+
+
+BOUNDS = Bounds(records=1, changes=1, powers=0, gives_up=0)
+"""Some thousand states. `make group-campaign` walks larger ones."""
+
+
+def test_every_order_of_one_message_and_one_change_of_the_view() -> None:
+    assert walk(BOUNDS).states > 1_000
+
+
+def test_a_walk_finds_a_set_that_shrinks_too_early() -> None:
+    with BUGS["set_shrunk_before_the_engine_agreed"](), pytest.raises(BrokenGroup, match="the way there: "):
+        walk(BOUNDS)
