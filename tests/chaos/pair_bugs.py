@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from orbitmq.replication.classic.slave_link import SlaveLink
 from orbitmq.replication.copies import Copies
+from orbitmq.server.replication.demotion import Demotion
 from orbitmq.server.replication.following import Following
+from orbitmq.server.replication.promotion import Promotion
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.timers.timers import CHANGES, Timers
 
@@ -46,6 +48,16 @@ def answered_before_the_copy() -> None:
     Copies.confirmable_end = property(confirmable_end)  # type: ignore[method-assign, assignment]
 
 
+def successor_leads_behind() -> None:
+    """A master makes a slave the master in its place before that has everything, and the slave does not look either."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    Demotion.copied = nothing  # type: ignore[method-assign, assignment]
+    Promotion._refuse_behind = nothing  # type: ignore[method-assign, assignment]
+
+
 def _slave_misses(is_missed: Callable[[Dispatched], bool]) -> None:
     """While it is a slave, a broker does not learn of these records that the timers which they name have ended."""
 
@@ -69,6 +81,7 @@ PLANTED: Final[dict[str, Callable[[], None]]] = {
     for plant in (
         reported_before_the_append,
         answered_before_the_copy,
+        successor_leads_behind,
         slave_forgets_recalls,
         slave_forgets_deliveries,
     )

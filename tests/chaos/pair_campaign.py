@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import sys
 import tempfile
 import time
@@ -21,8 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--disasters", type=int, default=19, help="of each seed")
+    parser.add_argument("--disasters", type=int, default=26, help="of each seed")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
+    parser.add_argument("--keep", type=Path, help="where the directories of broken seeds stay")
     options = parser.parse_args(arguments)
     broken = 0
     for seed in range(options.seed, options.seed + options.seeds):
@@ -30,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
             run = PairRun(Path(directory), seed, options.plant)
             asyncio.run(run.run(run.drawn(options.disasters)))
+            if run.findings and options.keep:
+                shutil.copytree(directory, options.keep / f"seed-{seed}", dirs_exist_ok=True)
         print(f"{run.summary()}; {time.monotonic() - began:.0f} s", flush=True)
         for finding in run.findings:
             print(f"  BROKEN: {finding}", flush=True)

@@ -4,11 +4,13 @@ Rules of this file
 1. Which process listens where never changes: a place keeps its directory, its ports and the networks in front of them.
 2. Only processes started here are signalled.
 3. A process whose files are recorded leaves, when its power is cut, what its disk may hold then: `recorded_broker`.
+4. A broker is known with the network in front of its port for slaves: whoever follows it, by settings or by a command, goes through that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import json
 import os
@@ -21,13 +23,14 @@ from typing import Final
 from tests.chaos.proxy import BadNetwork, Weather
 from tests.chaos.recorded_broker import AFTER
 from tests.chaos.recorded_broker import __file__ as recorded_file
-from tests.system.server_process import RawClient, ServedProcess, free_ports
+from tests.system.server_process import ClosedByServer, RawClient, ServedProcess, free_ports
 
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, ForgetRequest, PromoteRequest
 from orbitmq.replication.kept_state import REPLICATION_FILE
 
-SLAVE_ID: Final = 1
 SMALL: Final = {
     "mappedFileSizeCommitLog": 1024 * 1024, "maxIndexNum": 200_000, "maxHashSlotNum": 50_000, "brokerName": "pair",
 }  # fmt: skip
@@ -48,8 +51,10 @@ class Verdict(enum.Enum):
 class Place:
     """One of the two brokers: its directory, its ports, and the networks in front of them."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, slave_id: int) -> None:
+        """`slave_id`: its brokerId whenever it is a slave."""
         self.directory = directory
+        self.slave_id = slave_id
         self.data = directory / "data"
         self.ports = free_ports()
         self.ha_port = free_ports()[0]
@@ -58,6 +63,8 @@ class Place:
         self.process: ServedProcess | None = None
         self.boots = 1
         """How often its machine was switched on."""
+        self.role: dict[str, object] = {}
+        """What its settings said of its role when it last started."""
 
     @property
     def running(self) -> ServedProcess:
@@ -85,12 +92,30 @@ class Place:
         shutil.rmtree(self.data)
         self.data.with_name(AFTER).rename(self.data)
 
-    def is_no_master_any_more(self) -> None:
-        """What an operator does who brings back as a slave what had been made master by a command."""
+    def leads(self) -> bool:
+        """Whether it says that it is a master."""
+        with contextlib.suppress(OSError, ClosedByServer), RawClient(self.running.port) as client:
+            return HaRuntimeInfo.decode(client.call(RequestCode.GET_BROKER_HA_STATUS).body).master
+        return False
+
+    def demote(self, **wanted: object) -> Command | None:
+        """None where it ended before it answered."""
+        body = DemoteRequest(broker_id=self.slave_id, **wanted).encode()  # type: ignore[arg-type]
+        with contextlib.suppress(OSError, ClosedByServer), RawClient(self.running.port) as client:
+            return client.call(RequestCode.DEMOTE_MASTER, {}, body)
+        return None
+
+    def promote(self) -> Command:
+        with RawClient(self.running.port) as client:
+            return client.call(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest(synchronous=True).encode())
+
+    def forget_commands(self) -> None:
+        """What an operator does who wants the next start to be what its settings say, whatever a command had made of it."""
         file = self.data / "config" / REPLICATION_FILE
         if file.exists():
             table = json.loads(file.read_text())
             table.pop("promoted", None)
+            table.pop("demoted", None)
             file.write_text(json.dumps(table))
 
     def empty(self) -> None:
@@ -106,8 +131,8 @@ class Pair:
         self._bug = bug
         self._recorded = recorded
         self._seed = seed
-        self.master = Place(directory / "one", 10 * seed)
-        self.slave = Place(directory / "two", 10 * seed + 5)
+        self.master = Place(directory / "one", 10 * seed, slave_id=2)
+        self.slave = Place(directory / "two", 10 * seed + 5, slave_id=1)
         self.name_server: ServedProcess | None = None
 
     @property
@@ -128,31 +153,36 @@ class Pair:
         await self._start(self.master, brokerRole="SYNC_MASTER", brokerId=0)
 
     async def start_slave(self) -> None:
-        await self._start(self.slave, brokerRole="SLAVE", brokerId=SLAVE_ID, haMasterAddress=self.master.link.address)
+        await self._start_as_slave(self.slave, self.master)
 
     async def start_slave_of_nobody(self, place: Place) -> None:
         """A slave that was promoted starts again with the settings of a slave."""
-        await self._start(place, brokerRole="SLAVE", brokerId=SLAVE_ID, haMasterAddress=self.slave.link.address)
+        await self._start_as_slave(place, self.slave)
+
+    async def _start_as_slave(self, place: Place, master: Place) -> None:
+        await self._start(place, brokerRole="SLAVE", brokerId=place.slave_id, haMasterAddress=master.link.address)
+
+    async def start_again(self, place: Place) -> None:
+        """With the settings that it had."""
+        await self._start(place, **place.role)
 
     async def _start(self, place: Place, **role: object) -> None:
+        place.role = role
         settings = {**self._settings, "haListenPort": place.ha_port, "namesrvAddr": self.name_server_address, **role}
-        program: tuple[str, ...] = ("-m", "orbitmq.cli.main")
-        environment = {}
-        if self._recorded or self._bug:
-            program = (recorded_file,)
-            root = str(Path(recorded_file).parents[2])  # the program imports what is beside it here
-            environment = {
-                "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
-                "PAIR_BUG": self._bug or "",
-                "PAIR_RECORDED": f"{self._seed}:{place.boots}" if self._recorded else "",
-            }
+        root = str(Path(recorded_file).parents[2])  # the program imports what is beside it here
+        environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            "PAIR_BUG": self._bug or "",
+            "PAIR_LINK": place.link.address,
+            "PAIR_RECORDED": f"{self._seed}:{place.boots}" if self._recorded else "",
+        }
         place.process = await asyncio.to_thread(
             lambda: ServedProcess(
                 place.directory,
                 command="broker",
                 settings=settings,
                 ports=place.ports,
-                program=program,
+                program=(recorded_file,),
                 environment=environment,
             )
         )
@@ -163,12 +193,11 @@ class Pair:
 
     async def promote(self) -> float:
         """By a request, as soon as the slave does not follow any more. How long the answer took, in seconds."""
-        body = PromoteRequest(synchronous=True).encode()
         ends = time.monotonic() + VERDICT_LIMIT_S
         while True:
             began = time.monotonic()
-            answer = await asyncio.to_thread(self.ask_slave, RequestCode.PROMOTE_SLAVE, body)
-            if answer == ResponseCode.SUCCESS:
+            answer = await asyncio.to_thread(self.slave.promote)
+            if answer.code == ResponseCode.SUCCESS:
                 break
             if time.monotonic() > ends:
                 raise AssertionError(f"the slave was not made master within {VERDICT_LIMIT_S} s: {answer}")
@@ -176,10 +205,6 @@ class Pair:
         took_s = time.monotonic() - began
         self.swap()
         return took_s
-
-    def ask_slave(self, code: RequestCode, body: bytes) -> int:
-        with RawClient(self.slave.running.port) as client:
-            return client.call(code, {}, body).code
 
     async def empty_slave_returns(self) -> None:
         """The slave begins anew with nothing, under its old id."""
@@ -189,12 +214,12 @@ class Pair:
 
     def _forget(self) -> None:
         with RawClient(self.master.running.port) as client:
-            client.call(RequestCode.FORGET_SLAVE, {}, ForgetRequest(broker_id=SLAVE_ID).encode())
+            client.call(RequestCode.FORGET_SLAVE, {}, ForgetRequest(broker_id=self.slave.slave_id).encode())
 
     async def slave_returns(self) -> Verdict | None:
         """The slave comes with the log that it has. None where it was told nothing."""
         said = len(self.slave.running.log())
-        await asyncio.to_thread(self.slave.is_no_master_any_more)
+        await asyncio.to_thread(self.slave.forget_commands)
         await asyncio.to_thread(self._forget)
         await self.start_slave()
         ends = time.monotonic() + VERDICT_LIMIT_S

@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.pair_exchanges import Exchanges
 from tests.chaos.pair_ledger import Ledger
 from tests.chaos.pair_places import Pair, Place, Verdict
 from tests.chaos.pair_programs import DUE_S, TICKS, TIMERS, Programs, now_ms
@@ -65,12 +66,30 @@ class Disaster(Enum):
     PROMOTE_AT_HOLD = "reports held and the master killed; slave promoted, the old master back as it was"
     PROMOTE_FROZEN = "master stopped and cut off, slave promoted, a new copy begun"
     PROMOTE_AND_KILL = "master killed, slave promoted and killed at once, back as master; a new copy begun"
+    SWITCH = "roles exchanged by a switch"
+    DEMOTE_AND_PROMOTE = "master made a slave, then the slave the master"
+    SWITCH_KILL_SLAVE = "slave killed during a switch"
+    SWITCH_KILL_MASTER = "master killed during a switch"
+    SWITCH_AT_CUT = "link cut during a switch"
+    SWITCH_AT_HOLD_LOG = "log does not reach the slave during a switch"
+    SWITCH_AT_HOLD_REPORTS = "reports do not reach the master during a switch"
     POWER_SLAVE = "power of the slave cut"
     POWER_MASTER = "power of the master cut, slave promoted, the old master back as it was"
     POWER_BOTH = "power of both cut"
 
 
 POWER: Final = frozenset({Disaster.POWER_SLAVE, Disaster.POWER_MASTER, Disaster.POWER_BOTH})
+EXCHANGES: Final = frozenset(
+    {
+        Disaster.SWITCH,
+        Disaster.DEMOTE_AND_PROMOTE,
+        Disaster.SWITCH_KILL_SLAVE,
+        Disaster.SWITCH_KILL_MASTER,
+        Disaster.SWITCH_AT_CUT,
+        Disaster.SWITCH_AT_HOLD_LOG,
+        Disaster.SWITCH_AT_HOLD_REPORTS,
+    }
+)
 
 
 class PairRun:
@@ -90,6 +109,8 @@ class PairRun:
         """How long each request to become master took to be answered."""
         self.verdicts: Counter[Verdict | None] = Counter()
         """What slaves that came back with a log were told."""
+        self.told: Counter[str] = Counter()
+        """What came of commands to exchange roles."""
         self._directory = directory
         self._sends = threading.Event()
         self._ends = threading.Event()
@@ -205,6 +226,7 @@ class PairRun:
                 await self._end_master(disaster)
                 await self._stop(slave)
                 pair.swap()
+                await asyncio.to_thread(slave.forget_commands)
                 await pair.start_master()
                 await self._programs.read_again()
                 await pair.empty_slave_returns()
@@ -212,6 +234,8 @@ class PairRun:
                 await asyncio.to_thread(slave.cut_power)
                 await self._look(disaster, lost=None if self._syncs else slave)
                 await pair.start_slave()
+            case _ if disaster in EXCHANGES:
+                await self._exchange(disaster)
             case _:
                 await self._promote(disaster)
 
@@ -253,6 +277,25 @@ class PairRun:
             await pair.empty_slave_returns()
         else:
             await self._returns(True if disaster is Disaster.PROMOTE_AT_CUT else None)
+
+    async def _exchange(self, disaster: Disaster) -> None:
+        """Whoever reads goes on doing so, unless its master is killed."""
+        exchanges = Exchanges(self._pair, self._chance, self.findings, lambda: self._look(disaster))
+        match disaster:
+            case Disaster.SWITCH:
+                await exchanges.undisturbed()
+            case Disaster.DEMOTE_AND_PROMOTE:
+                await exchanges.in_two_steps()
+            case Disaster.SWITCH_KILL_SLAVE:
+                await exchanges.killing(self._slave)
+            case Disaster.SWITCH_KILL_MASTER:
+                await exchanges.killing(self._master)
+                await self._programs.read_again()
+            case Disaster.SWITCH_AT_CUT:
+                await exchanges.while_cut()
+            case _:
+                await exchanges.while_held(log=disaster is Disaster.SWITCH_AT_HOLD_LOG)
+        self.told += exchanges.told
 
     async def _end_master(self, disaster: Disaster) -> None:
         master = self._master
@@ -298,9 +341,11 @@ class PairRun:
                     name = b"<%d-%d-%d>" % (self.seed, sender, number)
                     self.answers[name] = None
                     body = name + b"x" * (number * 977 % 20_000)
-                    self.answers[name] = client.call(
+                    self.answers[name] = code = client.call(
                         RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC, e=number % 4), body
                     ).code
+                    if code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                        break  # somebody else leads
                     time.sleep(PAUSE_S)
             time.sleep(PAUSE_AFTER_FAILURE_S)
 
@@ -399,10 +444,12 @@ class PairRun:
         told = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items(), key=str))
         faults = ", ".join(f"{count} {disaster.value}" for disaster, count in self.faults.items())
         returns = ", ".join(f"{count} {verdict.name.lower()}" for verdict, count in self.verdicts.items() if verdict)
+        exchanges = ", ".join(f"{count} {what}" for what, count in self.told.items())
         promoted = f"; promoted in at most {max(self.promotions_s):.2f} s" if self.promotions_s else ""
         return (
             f"seed {self.seed}, {self._flush}: {faults}; sends answered {told}; {self.ledger.summary()}"
             f"{promoted}{f'; returns: {returns}' if returns else ''}"
+            f"{f'; exchanges: {exchanges}' if exchanges else ''}"
         )
 
 

@@ -1,9 +1,11 @@
-"""`orbitmq broker` for the campaign of a pair: with files that are recorded, so that its power can be cut, or with a planted bug.
+"""`orbitmq broker` for the campaign of a pair: behind a network, perhaps with files that are recorded, so that its
+power can be cut, or with a planted bug.
 
 SIGUSR2 cuts the power: beside the data directory a directory `after` is what the disk may hold now, and the process ends at once.
 
     PAIR_RECORDED=SEED:BOOT  record; BOOT counts how often the machine was switched on
     PAIR_BUG=NAME,NAME       plant bugs of `pair_bugs`
+    PAIR_LINK=HOST:PORT      slaves are told to come there
 
 Rules of this file
 1. What was there at the start counts as synced: a process that was killed before has left it to the system, which goes on.
@@ -22,7 +24,8 @@ from tests.chaos.pair_bugs import PLANTED
 from tests.worlds.faults import RecordingFiles
 
 from orbitmq.cli.main import main
-from orbitmq.server import lifecycle
+from orbitmq.server import broker_role, lifecycle
+from orbitmq.server.registration import BrokerIdentity
 from orbitmq.store.files import OsFiles
 
 AFTER: Final = "after"
@@ -45,9 +48,17 @@ def record(data: Path, seed: str) -> None:
     signal.signal(signal.SIGUSR2, cut_power)
 
 
+def is_reached_at(link: str) -> None:
+    def identity(cluster: str, name: str, broker_id: int, address: str, _: str) -> BrokerIdentity:
+        return BrokerIdentity(cluster, name, broker_id, address, link)
+
+    broker_role.BrokerIdentity = identity  # type: ignore[assignment, misc]
+
+
 if __name__ == "__main__":
     for bug in filter(None, os.environ.get("PAIR_BUG", "").split(",")):
         PLANTED[bug]()
+    is_reached_at(os.environ["PAIR_LINK"])
     if seed := os.environ.get("PAIR_RECORDED"):
         record(Path(sys.argv[sys.argv.index("--data") + 1]), seed)
     sys.exit(main())
