@@ -31,7 +31,7 @@ KILLED_WITHIN_S: Final = 0.3
 """After the command; one that is not disturbed takes a third of that."""
 CUT_BEFORE_S: Final = 0.2
 HELD_BEFORE_S: Final = 0.3, 1.0
-LET_GO_WITHIN_S: Final = 4.5
+LET_GO_AFTER_S: Final = 1.0, 4.5
 """A master waits 3 s for its slave."""
 LOOKED_EVERY_S: Final = 0.05
 
@@ -112,7 +112,7 @@ class Exchanges:
         await self._look()
 
         async def let_go() -> None:
-            await asyncio.sleep(self._chance.uniform(0, LET_GO_WITHIN_S))
+            await asyncio.sleep(self._chance.uniform(*LET_GO_AFTER_S))
             for place in (master, slave):
                 place.link.let_go()
 

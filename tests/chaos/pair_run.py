@@ -180,7 +180,8 @@ class PairRun:
         await asyncio.sleep(self._chance.uniform(0.1, 0.8))
         self.ledger.faults_ms.append(now_ms())
         await self._fail(disaster)
-        await self._healed(disaster.value)
+        if not (self._bug and self.findings):  # it is caught
+            await self._healed(disaster.value)
 
     async def _fail(self, disaster: Disaster) -> None:
         pair, master, slave = self._pair, self._master, self._slave
