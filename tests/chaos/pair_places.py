@@ -153,14 +153,9 @@ class Pair:
         await self._start(self.master, brokerRole="SYNC_MASTER", brokerId=0)
 
     async def start_slave(self) -> None:
-        await self._start_as_slave(self.slave, self.master)
-
-    async def start_slave_of_nobody(self, place: Place) -> None:
-        """A slave that was promoted starts again with the settings of a slave."""
-        await self._start_as_slave(place, self.slave)
-
-    async def _start_as_slave(self, place: Place, master: Place) -> None:
-        await self._start(place, brokerRole="SLAVE", brokerId=place.slave_id, haMasterAddress=master.link.address)
+        await self._start(
+            self.slave, brokerRole="SLAVE", brokerId=self.slave.slave_id, haMasterAddress=self.master.link.address
+        )
 
     async def start_again(self, place: Place) -> None:
         """With the settings that it had."""

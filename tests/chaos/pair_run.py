@@ -265,7 +265,7 @@ class PairRun:
         await self._programs.read_again()
         if disaster is Disaster.PROMOTE_AND_KILL:
             new.kill()
-            await pair.start_slave_of_nobody(new)
+            await pair.start_again(new)
             await self._until(
                 lambda: self._takes_sends(new), "sends taken by a slave that was promoted, and killed at once"
             )
