@@ -145,7 +145,7 @@ class Exchanges:
         return answer if done else None
 
     async def _watch(self, is_over: asyncio.Event) -> None:
-        while not is_over.is_set():
+        while not (is_over.is_set() or self._findings):
             await self._judge_leaders(allowed=1)
             await asyncio.sleep(LOOKED_EVERY_S)
 
