@@ -48,6 +48,7 @@ class Shell:
             "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}",
             "PIP_FIND_LINKS": str(wheels),
             "PIP_PRE": "1",
+            "GZIP": "-1",  # the archive is written and read once, on one machine
             "CLUSTER": cluster.address,
             "NAME_SERVER": name_server,
             "LAKE": str(folder / "lake"),
