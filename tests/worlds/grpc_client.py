@@ -91,7 +91,11 @@ class Client:
         return self.trailers[stream_id]
 
     async def closed(self) -> None:
-        await self.until(lambda: self.is_closed)
+        """Until the server has closed the connection. Where it left something unread the end is a reset."""
+        try:
+            await self.until(lambda: self.is_closed)
+        except ConnectionResetError:
+            self.is_closed = True
 
     def _take(self, event: h2.events.Event) -> None:
         match event:
