@@ -23,12 +23,12 @@ What comes to a connection by itself is shown with its name in front.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.script.text_scripts import play
 
 from orbitmq.broker.broker import make_broker
 from orbitmq.broker.core import Facilities
@@ -393,24 +393,7 @@ def script(tmp_path: Path) -> Iterator[Script]:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_script(path: Path, script: Script) -> None:
-    written: list[str] = []
-    lines = iter(path.read_text().splitlines())
-    for line in lines:
-        written.append(line)
-        if not line or line.startswith("#"):
-            continue
-        assert next(lines, None) == "----", f"{path.name}: {line!r} is not followed by ----"
-        expected = []
-        for shown in lines:
-            if not shown:
-                break
-            expected.append(shown)
-        actual = script.run(line)
-        written += ["----", *actual, ""]
-        if os.environ.get("ORBITMQ_REWRITE") != "1":
-            assert actual == expected, f"{path.name}: {line}"
-    if os.environ.get("ORBITMQ_REWRITE") == "1":
-        path.write_text("\n".join(written).rstrip("\n") + "\n")
+    play(path, script.run)
 
 
 def test_there_are_scripts() -> None:

@@ -21,13 +21,13 @@ records.
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
 import pytest
 from tests.property.group_life import Life
 from tests.property.group_machine import RECORD_BYTES, Machine
+from tests.script.text_scripts import play
 
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.replica_steps import KeptEpoch
@@ -191,25 +191,7 @@ class Script(Life):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_script(path: Path) -> None:
-    script = Script()
-    written: list[str] = []
-    lines = iter(path.read_text().splitlines())
-    for line in lines:
-        written.append(line)
-        if not line or line.startswith("#"):
-            continue
-        assert next(lines, None) == "----", f"{path.name}: {line!r} is not followed by ----"
-        expected = []
-        for shown in lines:
-            if not shown:
-                break
-            expected.append(shown)
-        actual = script.seen(line)
-        written += ["----", *actual, ""]
-        if os.environ.get("ORBITMQ_REWRITE") != "1":
-            assert actual == expected, f"{path.name}: {line}"
-    if os.environ.get("ORBITMQ_REWRITE") == "1":
-        path.write_text("\n".join(written).rstrip("\n") + "\n")
+    play(path, Script().seen)
 
 
 def test_there_are_scripts() -> None:

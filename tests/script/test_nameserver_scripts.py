@@ -15,11 +15,11 @@ difference before committing it.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.script.text_scripts import play
 
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
@@ -190,26 +190,7 @@ class Script:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_script(path: Path) -> None:
-    script = Script()
-    written: list[str] = []
-    text = path.read_text()
-    lines = iter(text.splitlines())
-    for line in lines:
-        written.append(line)
-        if not line or line.startswith("#"):
-            continue
-        assert next(lines, None) == "----", f"{path.name}: {line!r} is not followed by ----"
-        expected = []
-        for shown in lines:
-            if not shown:
-                break
-            expected.append(shown)
-        actual = script.run(line)
-        written += ["----", *actual, ""]
-        if os.environ.get("ORBITMQ_REWRITE") != "1":
-            assert actual == expected, f"{path.name}: {line}"
-    if os.environ.get("ORBITMQ_REWRITE") == "1":
-        path.write_text("\n".join(written).rstrip("\n") + "\n")
+    play(path, Script().run)
 
 
 def test_there_are_scripts() -> None:
