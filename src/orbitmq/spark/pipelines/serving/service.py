@@ -209,7 +209,13 @@ class _Serving:
         self.checkpoint = service.state.checkpoint(part.name)
 
     def turn(self, spark: Any, work: PartWork) -> int:
-        """Do what is due; milliseconds until the next turn."""
+        """Do what is due; milliseconds until the next turn. Whatever fails is told and tried again: the thread goes on."""
+        try:
+            return self._turn(spark, work)
+        except Exception as error:
+            return self._failed(error)
+
+    def _turn(self, spark: Any, work: PartWork) -> int:
         part, clock = self._part, self._service.clock
         planned_ms = None
         if part.timetable is not None:
@@ -222,13 +228,10 @@ class _Serving:
             self._service.figures.restarted(part.name)
         if self._run_id is None:
             self._run_id = self._service.lineage.begun(part)
-        try:
-            self._made = False
-            work(spark, part, self)
-            if planned_ms is not None and self._made:
-                self._service.state.note(part.name, planned_ms)
-        except Exception as error:
-            return self._failed(error)
+        self._made = False
+        work(spark, part, self)
+        if planned_ms is not None and self._made:
+            self._service.state.note(part.name, planned_ms)
         self._restarts.worked()
         if part.timetable is not None:
             self.end()

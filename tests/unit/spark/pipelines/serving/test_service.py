@@ -121,6 +121,24 @@ def test_a_stream_that_fails_at_every_batch_stops_no_other_part(tmp_path: Path) 
     assert not service.figures.readiness()[0]
 
 
+def test_a_part_whose_time_cannot_be_told_is_failing_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = iter([OverflowError("a year too far")] * 2)
+    correct = ServiceDirectory.last_ms
+
+    def last_ms(state: ServiceDirectory, job: str) -> int | None:
+        if (problem := next(problems, None)) is not None:
+            raise problem
+        return correct(state, job)
+
+    monkeypatch.setattr(ServiceDirectory, "last_ms", last_ms)
+    service = Played(tmp_path, lambda name, run: run.done(BatchDone(0, 0, 0.1)))
+    until(lambda: service.metrics()["batches_total", "tidy"] == 1)
+    assert service.metrics()["failures_total", "tidy"] == 2
+    assert service.ended() is ServiceEnd.IN_ORDER
+
+
 def test_what_was_away_and_comes_back_goes_on(tmp_path: Path) -> None:
     tries = iter([StoreError("no space left on device")] * 3)
 
