@@ -90,7 +90,6 @@ def test_lateness_report(example: Example) -> None:
     assert "500 messages, 0 early" in printed
     whole = names["lateness"].query("topic == '' and slot.isnull()").iloc[0]
     assert (whole.timed + whole.overdue, whole.early) == (500, 0)  # overdue: by the time a slow machine sent them
-    assert dict(names["pending"].itertuples(index=False))[names["TOPIC"]] == 100
     assert "<svg" in (names["folder"] / "report.html").read_text()
 
 
