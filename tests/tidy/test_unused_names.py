@@ -39,7 +39,17 @@ ALLOWED = {
         "what replication tells and asks a store (decision 0105); nothing cuts a log yet",
     ),
     **dict.fromkeys(
-        ("TimedReplica", "gone", "tick", "first_view", "accept_loss", "add_learner", "remove", "refusal"),
+        (
+            "TimedReplica",
+            "gone",
+            "tick",
+            "first_view",
+            "accept_loss",
+            "add_learner",
+            "remove",
+            "refusal",
+            "GroupEngine",
+        ),
         "the core of the replicated group (decision 0125); its driver comes next",
     ),
     "session_token": "a header field of calls; nobody here gives temporary credentials",
