@@ -17,6 +17,7 @@ from test_pair_switch import demote, role_of
 from tests.edges.full_disk import small_file_system
 from tests.edges.run import CannotRunError
 
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 
@@ -95,6 +96,13 @@ def trouble(server: ServedProcess) -> str:
     return server.runtime()["orbitmqReplicaTrouble"]
 
 
+def why_not(master: ServedProcess) -> str:
+    """Why its only slave does not count, as `haStatus` has it."""
+    with RawClient(master.port) as client:
+        (slave,) = HaRuntimeInfo.decode(client.call(RequestCode.GET_BROKER_HA_STATUS).body).ha_connection_info
+    return slave.why_not
+
+
 def log_end(server: ServedProcess) -> int:
     return int(server.runtime()["orbitmqReplicaLogEnd"])
 
@@ -155,6 +163,7 @@ def test_a_slave_without_room_does_not_count_and_follows_again_when_it_has_some(
         assert "append failed: the disk is full" in pair.slave.log()
         at_master = "has trouble with its store: the disk is full"
         until(lambda: at_master in pair.master.log(), LIMIT_S, "the reason at the master")
+        until(lambda: "the disk is full" in why_not(pair.master), LIMIT_S, "the reason in its list of slaves")
     pair.goes_on()
 
 

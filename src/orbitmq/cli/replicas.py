@@ -320,6 +320,7 @@ def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
                 "behind_ms": slave["behindMillis"],
                 "state": slave["state"],
                 "why_not": slave["whyNot"],
+                "heard_ms": slave.get("heardMillis") or None,
                 "bytes_per_second": rates.get(slave["address"]),
             }
             for slave in msgspec.json.decode(ours)
@@ -334,6 +335,7 @@ def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
             "behind_ms": None,
             "state": "counted" if slave.in_sync else "behind",
             "why_not": None,
+            "heard_ms": None,
             "bytes_per_second": slave.transferred_byte_in_second,
         }
         for slave in ha.ha_connection_info
@@ -356,7 +358,7 @@ def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
             "behind_bytes": slave["behind_bytes"],
             "behind_ms": slave["behind_ms"],
             "state": slave["state"],
-            "note": slave["why_not"],
+            "note": _why_not(slave),
         }
         for slave in told["slaves"]
     ]
@@ -373,6 +375,12 @@ def _slave_named(slave: Mapping[str, Any]) -> str:
     if not slave["main_address"]:
         return str(slave["address"])
     return f"{slave['slave']} at {slave['main_address']}"
+
+
+def _why_not(slave: Mapping[str, Any]) -> str:
+    """Why a slave does not count; of one that is away also when it was last heard."""
+    heard = f"last heard {instant(slave['heard_ms'])}" if slave["heard_ms"] else ""
+    return ", ".join(filter(None, (slave["why_not"], heard)))
 
 
 def _following(connected: bool | None) -> str | None:

@@ -198,10 +198,11 @@ class Copies:
     def __iter__(self) -> Iterator[Copy]:
         return iter(self._by_slave.values())
 
-    def lag(self, copy: Copy, now_ns: int) -> CopyLag:
-        since_ns = self._ages.written_ns(copy.position)
+    def lag(self, position: int, now_ns: int) -> CopyLag:
+        """Of a copy that has the log up to there."""
+        since_ns = self._ages.written_ns(position)
         waited_ms = 0 if since_ns is None else max(now_ns - since_ns, 0) // NS_PER_MS
-        return CopyLag(max(self._ages.end - copy.position, 0), waited_ms)
+        return CopyLag(max(self._ages.end - position, 0), waited_ms)
 
     def why_not_counted(self, copy: Copy) -> str:
         """In words for an operator; empty for a copy that counts."""

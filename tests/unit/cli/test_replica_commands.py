@@ -126,6 +126,7 @@ def test_a_pair_as_json(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer
             "behind_ms": 4200,
             "state": "behind",
             "why_not": "it is late",
+            "heard_ms": None,
             "bytes_per_second": 77,
         }
     ]
@@ -160,6 +161,17 @@ def test_a_master_without_slaves(orbitmq: Run, pair: tuple[ScriptedServer, Scrip
     assert "no slaves" in orbitmq("replica", "status", master.address, "-n", master.address).out
     master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({**facts, "orbitmqReplicaPort": ""}).encode())
     assert "opens no port" in orbitmq("replica", "status", master.address, "-n", master.address).out
+
+
+def test_a_slave_that_is_away(orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    master = pair[0]
+    (known,) = json.loads(MASTER_FACTS["orbitmqReplicaSlaves"])
+    away = {**known, "address": "", "state": "away", "whyNot": "the disk is full", "heardMillis": SINCE_MS}
+    facts = {**MASTER_FACTS, "orbitmqReplicaTrouble": "", "orbitmqReplicaSlaves": json.dumps([away])}
+    master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(facts).encode())
+    shown = orbitmq("replica", "status", master.address, "-n", master.address).out
+    assert "1 at 10.0.0.7:10911  700" in shown
+    assert "away   the disk is full, last heard 2030-01-01T00:00:00.000Z" in shown
 
 
 def test_a_broker_that_is_gone_has_a_line_unless_none_answers(

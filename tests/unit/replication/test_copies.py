@@ -260,14 +260,14 @@ def test_a_slave_without_a_name_that_lost_its_log_counts_no_longer_by_its_earlie
 def test_lag() -> None:
     master = Master()
     copy = master.connect("1", 1_000)
-    assert master.copies.lag(copy, master.now_ns) == CopyLag(0, 0)
+    assert master.copies.lag(copy.position, master.now_ns) == CopyLag(0, 0)
     master.write(10)
     master.wait(500)
     master.write(20)
-    assert master.copies.lag(copy, master.now_ns) == CopyLag(30, 500)
+    assert master.copies.lag(copy.position, master.now_ns) == CopyLag(30, 500)
     master.report(copy, 1_010)
     master.wait(7)
-    assert master.copies.lag(copy, master.now_ns) == CopyLag(20, 7)
+    assert master.copies.lag(copy.position, master.now_ns) == CopyLag(20, 7)
 
 
 def test_there_is_room_for_so_many() -> None:

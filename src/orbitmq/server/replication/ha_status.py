@@ -1,4 +1,9 @@
-"""What a broker tells of its copies, in RocketMQ's form (request 907): of each slave at a master, of its connection at a slave."""
+"""What a broker tells of its copies, in RocketMQ's form (request 907): of each slave at a master, of its connection at a slave.
+
+Rules of this file
+1. RocketMQ lists connections. Slaves that are away are listed behind them, by where they serve clients, and why a slave does not count is
+   in a member that RocketMQ does not know.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.clock import Clock
 from orbitmq.protocol.remoting.bodies import HaClientRuntime, HaConnectionRuntime, HaRuntimeInfo
-from orbitmq.replication.copies import CopyState
+from orbitmq.replication.copies import Copy, CopyState
+from orbitmq.server.replication.replica_facts import away_from, why_not_counted
 from orbitmq.store.store import MessageStore
 from orbitmq.units import NS_PER_MS
 
@@ -18,18 +24,26 @@ if TYPE_CHECKING:
 
 def status_of_master(port: SlavePort, store: MessageStore) -> HaRuntimeInfo:
     end = store.log.written_end
-    slaves = [_slave(connection, end) for connection in port.connections if connection.copy is not None]
+    slaves = [_slave(port, connection, connection.copy, end) for connection in port.connections if connection.copy]
+    away = [
+        HaConnectionRuntime(
+            addr=one.main_address or one.slave,
+            slave_ack_offset=one.position,
+            diff=end - one.position,
+            transfer_from_where=one.position,
+            why_not=one.why_not,
+        )
+        for one in away_from(port, port.clock)
+    ]
     return HaRuntimeInfo(
         master=True,
         master_commit_log_max_offset=end,
         in_sync_slave_nums=sum(one.in_sync for one in slaves),
-        ha_connection_info=slaves,
+        ha_connection_info=slaves + away,
     )
 
 
-def _slave(connection: SlaveConnection, end: int) -> HaConnectionRuntime:
-    copy = connection.copy
-    assert copy is not None
+def _slave(port: SlavePort, connection: SlaveConnection, copy: Copy, end: int) -> HaConnectionRuntime:
     return HaConnectionRuntime(
         addr=connection.address,
         slave_ack_offset=copy.position,
@@ -37,6 +51,7 @@ def _slave(connection: SlaveConnection, end: int) -> HaConnectionRuntime:
         in_sync=copy.state is CopyState.COUNTED,
         transferred_byte_in_second=connection.sent.per_second(),
         transfer_from_where=max(connection.link.sent_end, 0),
+        why_not=why_not_counted(port, connection, copy),
     )
 
 

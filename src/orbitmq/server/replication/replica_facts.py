@@ -9,7 +9,7 @@
     of a master: ...Port              where it listens for slaves; empty where it does not
                  ...CopiesNeeded      slaves that a send waits for
                  ...CopiesCounted     slaves that keep up
-                 ...Slaves            JSON: a list of `ReplicaSlave`
+                 ...Slaves            JSON: a list of `ReplicaSlave`, those that follow first
                  ...Known             JSON: ids of all slaves that have followed
                  ...Refuses           why no slave may follow now; empty where one may
     of a slave:  ...Master            where it follows, or tries to
@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.replication.copies import CopyState
+from orbitmq.replication.copies import Copy, CopyState
 from orbitmq.server.addresses import endpoint
 from orbitmq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from orbitmq.server.replication.following import Following
+    from orbitmq.server.replication.slave_connection import SlaveConnection
     from orbitmq.server.replication.slave_port import SlavePort
 
 PREFIX: Final = "orbitmqReplica"
@@ -49,11 +50,16 @@ class ReplicaSlave(msgspec.Struct, frozen=True, rename="camel"):
     behind_bytes: int
     behind_millis: int
     state: str
-    """`counted`, `joining`, `behind`, `seeding` or `damaged`."""
+    """`counted`, `joining`, `behind`, `seeding` or `damaged`; `away` for one that does not follow."""
     why_not: str
     """Why it does not count; empty where it does."""
     main_address: str
     """Where it serves clients; empty where it did not say so."""
+    heard_millis: int = 0
+    """When one that is away was last heard; 0 for one that follows."""
+
+
+AWAY: Final = "away"
 
 
 def slaves_of(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
@@ -63,7 +69,7 @@ def slaves_of(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
     for connection in port.connections:
         copy = connection.copy
         if copy is not None:
-            lag, why_not = copies.lag(copy, now_ns), copies.why_not_counted(copy)
+            lag = copies.lag(copy.position, now_ns)
             told.append(
                 ReplicaSlave(
                     connection.slave,
@@ -72,10 +78,26 @@ def slaves_of(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
                     lag.bytes,
                     lag.ms,
                     copy.state.value,
-                    why_not,
+                    why_not_counted(port, connection, copy),
                     connection.main_address,
                 )
             )
+    return told
+
+
+def why_not_counted(port: SlavePort, connection: SlaveConnection, copy: Copy) -> str:
+    """Of a slave that follows: empty where it counts."""
+    why_not = port.gate.copies.why_not_counted(copy)
+    return why_not and (port.away.trouble_of(connection.slave) or why_not)
+
+
+def away_from(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
+    """Slaves that have followed since this broker leads, and do not now."""
+    copies, now_ns, now_ms = port.gate.copies, clock.monotonic_ns(), clock.now_ms()
+    told = []
+    for slave, away in port.away.besides({one.slave for one in port.connections if one.copy is not None}):
+        lag, heard_ms = copies.lag(away.position, now_ns), now_ms - (now_ns - away.heard_ns) // NS_PER_MS
+        told.append(ReplicaSlave(slave, "", away.position, lag.bytes, lag.ms, AWAY, away.why, away.address, heard_ms))
     return told
 
 
@@ -85,7 +107,7 @@ def facts_of_master(port: SlavePort, clock: Clock) -> dict[str, str]:
         f"{PREFIX}Port": "" if port.address is None else endpoint(*port.address),
         f"{PREFIX}CopiesNeeded": str(port.gate.copies.rule.needed),
         f"{PREFIX}CopiesCounted": str(sum(slave.state == CopyState.COUNTED.value for slave in slaves)),
-        f"{PREFIX}Slaves": msgspec.json.encode(slaves).decode(),
+        f"{PREFIX}Slaves": msgspec.json.encode([*slaves, *away_from(port, clock)]).decode(),
     }
 
 

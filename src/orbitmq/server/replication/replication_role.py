@@ -24,6 +24,7 @@ from orbitmq.protocol.remoting.replication_bodies import (
     FollowAnswer,
     FollowRequest,
 )
+from orbitmq.replication.away_slaves import AwaySlaves
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.copies import Copies
 from orbitmq.replication.gates import CopiesGate
@@ -464,14 +465,16 @@ class ReplicationRole:
             process.clock.monotonic_ns(),
             timeout_ms=settings.timeout_ms,
         )
+        away = AwaySlaves()
         self._tickets = Ticketing(
-            process.settings.broker.broker_name, store.log, lambda: self._tables.log_id, self._kept, process.clock
+            process.settings.broker.broker_name, store.log, lambda: self._tables.log_id, self._kept, process.clock, away
         )
         port = SlavePort(
             process,
             store,
             CopiesGate(store, copies, process.clock),
             self._reader,
+            away,
             why_not=self._far_copies.why_not_slave,
             follows=self._copy_follows,
             redeem=self._tickets.redeem,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.errors import ConfigurationError, PortTakenError
 from orbitmq.limits.replication import SLAVE_CONNECTIONS_MAX
 from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
+from orbitmq.replication.away_slaves import AwaySlaves
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.log_extent import LogExtent, LogRead
 from orbitmq.replication.classic.whole_records import unsound_at
@@ -57,17 +58,19 @@ class SlavePort:
         store: MessageStore,
         gate: CopiesGate,
         worker: Worker,
+        away: AwaySlaves,
         *,
         why_not: Callable[[int | None], str],
         follows: Callable[[], None],
         redeem: Callable[[bytes, int], TicketBearer | TicketRefusal],
         suspect: Callable[[int], bool],
     ) -> None:
-        """`why_not(id)` says why the slave with that id, or one without a ticket (None), may not follow now, `redeem` whose ticket a
-        secret is; `follows()` is called when a slave begins to follow, before it is sent anything more; `suspect(position)` when what was
-        to be sent is no sound record."""
+        """`away` hears who goes. `why_not(id)` says why the slave with that id, or one without a ticket (None), may not follow now,
+        `redeem` whose ticket a secret is; `follows()` is called when a slave begins to follow, before it is sent anything more;
+        `suspect(position)` when what was to be sent is no sound record."""
         access = process.settings.access
         self.gate: Final = gate
+        self.away: Final = away
         self.settings: Final = process.settings.replication.link()
         self.clock: Final = process.clock
         self.asks: Final = _Asks(why_not, follows, redeem, suspect)
@@ -219,6 +222,10 @@ class SlavePort:
             self.ends[why] += 1
             if connection.copy is not None:
                 self.gate.gone(connection.copy)
+            if connection.slave != connection.address:
+                position = None if connection.copy is None else connection.copy.position
+                closed, now_ns = str(connection.link.closed), self.clock.monotonic_ns()
+                self.away.gone(connection.slave, connection.main_address, position, closed, now_ns)
             self.happened()
 
     def happened(self) -> None:

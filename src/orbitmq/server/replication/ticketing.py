@@ -10,6 +10,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, StoreUnwritableError
 from orbitmq.limits.replication import TICKET_BYTES
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.replication.away_slaves import AwaySlaves
 from orbitmq.replication.ticket_office import TicketOffice, TwinRefused
 from orbitmq.replication.tickets import TicketBearer, TicketRefusal
 from orbitmq.server.replication.asking import crc_of
@@ -23,14 +24,20 @@ class Ticketing:
     """From the moment on in which a broker became master."""
 
     def __init__(
-        self, broker_name: str, log: CommitLog, log_id: Callable[[], str], kept: KeptFile, clock: Clock
+        self,
+        broker_name: str,
+        log: CommitLog,
+        log_id: Callable[[], str],
+        kept: KeptFile,
+        clock: Clock,
+        away: AwaySlaves,
     ) -> None:
+        """`away` hears who asks."""
         self._kept = kept
         self._clock = clock
         self._told_twins: dict[int, str] = {}
         """Slaves of which the log says that there are two."""
-        self._told_troubles: dict[int, str] = {}
-        """What the log says of stores of slaves."""
+        self._away = away
         self._office = TicketOffice(
             kept.state,
             broker_name,
@@ -60,19 +67,20 @@ class Ticketing:
             answer = self._office.issue(wanted, os.urandom(TICKET_BYTES), self._clock.monotonic_ns())
             self._office.is_changed |= granted(answer)
         except OrbitError as error:
+            self._away.refused(str(wanted.broker_id), str(error), self._clock.monotonic_ns())
             if isinstance(error, TwinRefused) and self._told_twins.get(wanted.broker_id) != str(error):
                 self._told_twins[wanted.broker_id] = str(error)
                 logger.warning("a slave is refused: %s", error)
             done(error)
             return
-        self._tell_trouble(wanted)
+        self._note(wanted)
         self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else answer))
 
-    def _tell_trouble(self, wanted: FollowRequest) -> None:
-        """Here as well, because sends that this slave fails are answered here."""
-        if wanted.trouble and wanted.trouble != self._told_troubles.get(wanted.broker_id):
-            logger.warning("slave %d has trouble with its store: %s", wanted.broker_id, wanted.trouble)
-        self._told_troubles[wanted.broker_id] = wanted.trouble
+    def _note(self, wanted: FollowRequest) -> None:
+        """Trouble of a slave is told here as well, because sends that it fails are answered here."""
+        slave, now_ns = str(wanted.broker_id), self._clock.monotonic_ns()
+        if self._away.asked(slave, wanted.address, wanted.end, wanted.trouble, now_ns):
+            logger.warning("slave %s has trouble with its store: %s", slave, wanted.trouble)
 
     def redeem(self, secret: bytes, now_ns: int) -> TicketBearer | TicketRefusal:
         """Who presents a ticket."""
@@ -83,6 +91,7 @@ class Ticketing:
         if not self._office.forget(slave_id):
             done(False)
             return
+        self._away.forget(str(slave_id))
         self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else True))
 
     def _save(self, done: Callable[[str], None]) -> None:

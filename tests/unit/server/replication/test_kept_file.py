@@ -13,6 +13,7 @@ from orbitmq.deadlines import Deadlines
 from orbitmq.errors import OrbitError
 from orbitmq.limits.replication import KEPT_FILE_RETRY_MS
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
+from orbitmq.replication.away_slaves import AwaySlaves
 from orbitmq.replication.kept_state import REPLICATION_FILE
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.ticketing import Ticketing
@@ -88,7 +89,7 @@ def test_a_new_directory_is_saved_before_its_id_is_told(world: World) -> None:
 
 def test_a_slave_has_its_ticket_when_it_is_on_the_disk_who_it_is(world: World, tmp_path: Path) -> None:
     log = LittleStore(tmp_path / "store", clock=world.clock).store.log
-    tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock)
+    tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock, AwaySlaves())
     wanted = FollowRequest(broker_name="pair", broker_id=1, directory="cd" * 16)
     told: list[object] = []
     world.lose_disk()
@@ -109,7 +110,7 @@ def test_a_slave_has_its_ticket_when_it_is_on_the_disk_who_it_is(world: World, t
 def test_a_slave_is_forgotten_when_that_is_on_the_disk(world: World, tmp_path: Path) -> None:
     log = LittleStore(tmp_path / "store", clock=world.clock).store.log
     world.kept.state.slaves = {1: "cd" * 16}
-    tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock)
+    tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock, AwaySlaves())
     world.worker.close()
     told: list[object] = []
     tickets.forget(2, told.append)

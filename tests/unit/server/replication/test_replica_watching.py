@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
 
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.replication.frames import encode_report
+from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.server.http_front import HttpRequest
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
@@ -85,6 +87,11 @@ async def shown(process: ServerProcess) -> dict[tuple[str, ...], float]:
 def facts(process: ServerProcess) -> dict[str, str]:
     assert process.broker is not None
     return process.broker.replication.facts()
+
+
+def ha_status(process: ServerProcess) -> HaRuntimeInfo:
+    assert process.broker is not None
+    return process.broker.replication.status()
 
 
 def follows(process: ServerProcess) -> bool:
@@ -159,9 +166,36 @@ async def test_a_master_and_its_slave(tmp_path: Path) -> None:
             assert other["orbitmq_replica_silence_seconds",] >= 0
             assert other["orbitmq_replica_bytes_total", "in"] == found["orbitmq_replica_bytes_total", "out"]
             assert other["orbitmq_replica_bytes_total", "out"] == found["orbitmq_replica_bytes_total", "in"]
-        await until(lambda: facts(one)["orbitmqReplicaSlaves"] == "[]")
+        await until(lambda: facts(one)["orbitmqReplicaCopiesCounted"] == "0")
+        (known,) = json.loads(facts(one)["orbitmqReplicaSlaves"])
+        assert (known["slave"], known["state"], known["whyNot"]) == ("1", "away", "connection lost")
+        assert known["mainAddress"] == f"127.0.0.1:{two.settings.broker_port}"
+        assert known["heardMillis"] > 0
+        (listed,) = ha_status(one).ha_connection_info
+        assert (listed.addr, listed.in_sync, listed.why_not) == (known["mainAddress"], False, "connection lost")
         assert (await ready(one))[1]["remarks"][0]["reason"] == "copies_missing"
         assert (await shown(one))["orbitmq_replica_connection_ends_total", "connection lost"] == 1
+
+
+async def test_a_slave_that_is_out_is_listed_with_its_trouble(tmp_path: Path) -> None:
+    port = free_port()
+    async with master(tmp_path, port) as one, slave(tmp_path, port) as two:
+        await until(lambda: facts(one)["orbitmqReplicaCopiesCounted"] == "1")
+        assert [slave.why_not for slave in ha_status(one).ha_connection_info] == [""]
+        store, following = two.broker.store, two.broker.replication.following
+        store.refuse("test", "the disk is full")
+        following.connect_anew(LinkEnd.APPEND_FAILED)
+        await until(lambda: following.is_connected)
+        await following.stop()
+        await until(lambda: json.loads(facts(one)["orbitmqReplicaSlaves"])[0]["state"] == "away")
+        (known,) = json.loads(facts(one)["orbitmqReplicaSlaves"])
+        assert known["whyNot"] == "trouble with its store: the disk is full"
+        (listed,) = ha_status(one).ha_connection_info
+        assert (listed.in_sync, listed.why_not) == (False, known["whyNot"])
+        told: list[object] = []
+        one.broker.replication.forget(1, told.append)
+        await until(lambda: told == [True])
+        assert facts(one)["orbitmqReplicaSlaves"] == "[]"
 
 
 async def test_a_master_that_waits_for_nobody_lacks_nobody(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ class HaClientRuntime(JsonBody):
 
 
 class HaConnectionRuntime(JsonBody):
-    """One slave as its master sees it."""
+    """One slave as its master sees it. `why_not`, our own: why it is not in sync, omitted where there is nothing to say."""
 
     addr: str = kept("")
     slave_ack_offset: Int64 = kept(0)
@@ -131,6 +131,7 @@ class HaConnectionRuntime(JsonBody):
     in_sync: bool = kept(False)
     transferred_byte_in_second: Int64 = kept(0)
     transfer_from_where: Int64 = kept(0)
+    why_not: str = ""
 
 
 class HaRuntimeInfo(JsonBody):
