@@ -56,7 +56,7 @@ class Costs:
         if len({report.nodeid.partition("::")[0] for report in reports}) < 2:
             return
         terminalreporter.section(f"costs of {time.monotonic() - self._began:.0f} s")
-        for line in table(reports):
+        for line in [*table(reports), *lanes(reports)]:
             terminalreporter.write_line(line)
 
 
@@ -79,6 +79,21 @@ def table(reports: list[pytest.TestReport]) -> list[str]:
     rows.append(("all", sum(wall.values()), sum(cpu.values())))
     rows += [(file, wall[file], cpu[file]) for file in sorted(wall, key=lambda file: -wall[file])[:FILES_SHOWN]]
     return [f"{wall_s:7.0f} s  {cpu_s:7.0f} s CPU  {name}" for name, wall_s, cpu_s in rows]
+
+
+def lanes(reports: list[pytest.TestReport]) -> list[str]:
+    """Of each lane how long its tests took, when the last ended (from the start of the first of all), and its file."""
+    named = [(report.node.gateway.id, report) for report in reports if hasattr(report, "node")]
+    began = min((report.start for _, report in named), default=0.0)
+    lines = []
+    for lane in sorted({lane for lane, _ in named}):
+        of_lane = [report for name, report in named if name == lane]
+        last = max(of_lane, key=lambda report: report.stop)
+        busy_s = sum(report.duration for report in of_lane)
+        lines.append(
+            f"{busy_s:7.0f} s of tests on lane {lane}, until {last.stop - began:.0f} s, {last.nodeid.partition('::')[0]}"
+        )
+    return lines
 
 
 def suite_of(file: str) -> str:
