@@ -15,6 +15,7 @@ Rules of this file
 5. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
 6. Decimals are read row by row: Arrow moves their point by multiplying without looking whether the product fits, so 9e29 is another number
    in a decimal(38,10), and by more than 38 places to the right it makes zero.
+7. Where a joined double is minus zero, rows are asked one by one: Arrow reads the integer `-0` as it reads `-0.0`, and `msgspec` as 0.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ class JsonDecoder:
         if len(bodies) < self._joined_rows_min:
             return self._row_by_row(bodies)
         try:
-            values = fitted(self._joined(bodies), self._kind)
+            values = self._joined(bodies)
+            if _has_minus_zero(values):
+                raise pa.ArrowInvalid("minus zero may be written as an integer")
+            values = fitted(values, self._kind)
         except pa.ArrowInvalid:
             if len(bodies) == 1:
                 return self._row_by_row(bodies)
@@ -183,6 +187,17 @@ def joinable(bodies: Any) -> npt.NDArray[np.bool_]:
         for row in np.flatnonzero(found).tolist():
             found[row] = _is_utf8(text[starts[row] - offsets[0] : ends[row] - offsets[0]])
     return found
+
+
+def _has_minus_zero(values: Any) -> bool:
+    if pa.types.is_struct(values.type):
+        return any(_has_minus_zero(values.field(at)) for at in range(values.type.num_fields))
+    if pa.types.is_list(values.type):
+        return _has_minus_zero(values.values)
+    if not pa.types.is_floating(values.type):
+        return False
+    numbers = values.to_numpy(zero_copy_only=False)
+    return bool(np.any((numbers == 0) & np.signbit(numbers)))
 
 
 def _frame_problem(head: bytes) -> str | None:

@@ -214,6 +214,19 @@ def test_a_number_that_is_too_large_for_a_float_is_not_infinity(rows_min: int) -
     ]
 
 
+@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
+def test_minus_zero_keeps_its_sign_where_it_is_no_integer(rows_min: int) -> None:
+    place = pa.struct([("at", pa.float64()), ("w", pa.float32())])
+    kind = pa.struct([("a", pa.float64()), ("in", place), ("many", pa.list_(pa.float64()))])
+    texts = ["-0", "-0.0", "0", "-1", "-0e3", "0.0", "null"]
+    bodies = [f'{{"a":{one},"in":{{"at":{one},"w":{one}}},"many":[1,{one}]}}'.encode() for one in texts]
+    found = [
+        [str(value) for value in (one["a"], one["in"]["at"], one["in"]["w"], one["many"][1])]
+        for one in decoded(bodies, kind, rows_min)
+    ]
+    assert found == [[text] * 4 for text in ("0.0", "-0.0", "0.0", "-1.0", "-0.0", "0.0", "None")]
+
+
 def test_reasons_name_the_field_and_are_short() -> None:
     long = b'{"at":"%s"}' % (b"x" * 100_000)
     reasons = (
