@@ -27,7 +27,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -114,6 +114,9 @@ timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and
 
 pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
+
+batches-campaign: $(STAMP) ## Seven days of micro-batches of a second against the memory of idempotent sends, hours of CPU (HOURS=..., ARGS="--forms stream")
+	@$(BIN)/python -m tests.property.batches_campaign --hours $(or $(HOURS),168) $(ARGS)
 
 lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies, groups and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
 	@for of in transactions pop receives sends replicas groups pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done

@@ -181,8 +181,9 @@ ONCE_SCOPES_MAX: Final = 20_000
 """Scopes remembered at a time: one for every connection a listener takes. Three quarters of them may be of one owner, transient, or
 of lasting names without `/`."""
 
-ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Default of `idempotenceMemoryMax`: 1.6 million keys of small epochs, 5.5 million of large ones."""
+ONCE_MEMORY_BYTES_MAX: Final = 384 * 1024 * 1024
+"""Default of `idempotenceMemoryMax`: 2.5 million keys of small epochs, 8.3 million of large ones. One owner may have three quarters: a
+stream's first batch of five million rows at one broker, and one of a million behind it."""
 
 ONCE_FINISHED_MAX: Final = 100_000
 """Finished scopes and batches remembered at a time, 700 bytes each: one every 2.6 s for three days. Beyond it the oldest goes, and a
