@@ -102,9 +102,9 @@ How a write behaves:
 * **Brokers.** A batch keeps the brokers that it began with, whatever the route becomes. When one of them is gone, rows that may be stored
   there wait for `retryTimeoutMs`, and the error names it. What does not hold: when all brokers of a batch have left the route, nobody
   knows what they hold, and its rows are stored again.
-* **Bounds.** A broker remembers the rows of a stream's last two micro-batches, and those of a job's running tasks (with `rowKey` of the whole
-  job), as many as `idempotenceMemoryMax` allows for all that runs: 160 bytes each, 48 in large batches. By default a query may have 6 million
-  at a broker. Beyond that the error is IDEMPOTENCE_FULL: smaller batches, more brokers, or more memory.
+* **Bounds.** A broker remembers the rows of a stream's last two micro-batches, and those of a job's running tasks (with `rowKey` of
+  the whole job), as many as `idempotenceMemoryMax` allows for all that runs: 160 bytes each, 48 in large batches. By default a query may
+  have 6 million at a broker. Beyond that the error is IDEMPOTENCE_FULL: smaller batches, more brokers, or more memory.
 * **A RocketMQ broker** recognises no repeats: there it is *at least once*. The log says so once, and every message has its name in the
   properties `ORBITMQ_SCOPE`, `ORBITMQ_EPOCH` and `ORBITMQ_ONCE_KEY`, by which a consumer can tell.
 * **In `foreachBatch`** a write is a batch job: give each write a constant `idempotencyKey` of its own. Query and batch are added, as epochs

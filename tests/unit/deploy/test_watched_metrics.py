@@ -11,6 +11,7 @@ import pytest
 import yaml
 from watched_metrics import Asked, alert_expressions, dashboard_expressions, names_in
 
+from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS
 from orbitmq.telemetry.metric import MetricKind
 
@@ -35,10 +36,11 @@ EXPRESSIONS = [*dashboard_expressions(dashboard()), *alert_expressions(rules())]
 def known_samples() -> dict[str, set[str]]:
     """Name of a sample -> its labels."""
     known = {}
-    for metric in ALL:
+    for metric in (*ALL, *SERVICE_METRICS):
         ends = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
+        constant = {"service"} if metric in SERVICE_METRICS else CONSTANT_LABELS
         for end in ends:
-            known[metric.name + end] = {*metric.labels, *CONSTANT_LABELS, *ADDED_BY_PROMETHEUS}
+            known[metric.name + end] = {*metric.labels, *constant, *ADDED_BY_PROMETHEUS}
     return known
 
 
@@ -60,6 +62,7 @@ def test_an_expression_asks_for_what_exists(expression: str) -> None:
         ("rate(orbitmq_no_such_thing_total[5m])", "no metric orbitmq_no_such_thing_total"),
         ("orbitmq_delay_lateness_seconds", "no metric orbitmq_delay_lateness_seconds"),
         ('rocketmq_topic_number{topic="x"}', "no label topic on ['rocketmq_topic_number']"),
+        ('orbitmq_pipeline_failing{node_id="x"}', "no label node_id on ['orbitmq_pipeline_failing']"),
         ("sum by (grupe) (rocketmq_consumer_lag_messages)", "no label grupe on ['rocketmq_consumer_lag_messages']"),
     ],
 )
@@ -101,15 +104,16 @@ def test_the_example_of_a_scrape_names_the_default_port_and_the_rules() -> None:
 
     example = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     assert example["rule_files"] == ["alerts.yml"]
-    (job,) = example["scrape_configs"]
-    assert job["job_name"] == "orbitmq"
-    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{DEFAULT_HTTP_PORT}"]
+    from orbitmq.spark.pipelines.serving.service_file import ServiceSettings
+
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in example["scrape_configs"]}
+    assert targets == {"orbitmq": [f"127.0.0.1:{DEFAULT_HTTP_PORT}"], "orbitmq-pipeline": [ServiceSettings.http]}
 
 
 def test_the_dashboard_has_a_row_for_each_question() -> None:
     panels = dashboard()["panels"]
     rows = [panel["title"] for panel in panels if panel["type"] == "row"]
-    assert rows == ["Traffic", "Delays", "Storage", "Consumers", "Health", "Far tier", "Copies"]
+    assert rows == ["Traffic", "Delays", "Storage", "Consumers", "Health", "Far tier", "Copies", "Pipelines"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert all(panel["description"] for panel in panels if panel["type"] != "row")
     taken: set[tuple[int, int]] = set()
