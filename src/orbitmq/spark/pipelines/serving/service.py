@@ -69,6 +69,7 @@ def serve(
     Port and directory are taken before Spark starts: PortTakenError and StoreLockedError tell of another one.
     """
     from orbitmq.spark.pipelines.serving.health_port import HealthPort
+    from orbitmq.spark.pipelines.serving.java_shutdown import stopped_with_java
     from orbitmq.spark.pipelines.serving.work import do_part, import_all, is_up
     from orbitmq.spark.pipelines.starting import QUIET
     from orbitmq.spark.spark_session import session
@@ -96,7 +97,9 @@ def serve(
             )
             try:
                 service = Service(said, figures, state, stop, lineage, do_part)
-                with stop.on_signals(lambda: logger.info("stopping: batches under way may end")):
+                within_ms = said.service.stop_within_ms + 2 * SERVICE_END_SLACK_MS
+                asked = stop.on_signals(lambda: logger.info("stopping: batches under way may end"))
+                with asked, stopped_with_java(spark, stop, within_ms):
                     return service.run(spark, lambda: is_up(spark))
             finally:
                 lineage.close()
