@@ -89,7 +89,7 @@ generate: $(STAMP) ## Write the synchronous client and the reference pages from 
 	@for script in $(GENERATORS); do $(BIN)/python scripts/$$script.py || exit 1; done
 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
-	@for parser in frames fastjson records properties filters pops extended policies plain_access closed_door hpack http2 grpc_messages grpc_calls replication; do \
+	@for parser in frames fastjson records properties filters pops extended policies plain_access closed_door hpack http2 grpc_messages grpc_calls replication etcd; do \
 	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
 	@for of in first_bytes tls_records; do $(BIN)/python tests/fuzz/fuzz_$$of.py --count $(FUZZ_COUNT) || exit 1; done
 

@@ -98,7 +98,7 @@ class Raised(NamedTuple):
 
 LIMIT_ROOMS: Final = (
     "wire", "access", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver",
-    "replication", "group", "server", "grpc", "plain_access", "client", "cli", "columns", "spark", "testing",
+    "replication", "group", "engine", "server", "grpc", "plain_access", "client", "cli", "columns", "spark", "testing",
 )  # fmt: skip
 
 

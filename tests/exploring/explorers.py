@@ -63,7 +63,7 @@ EXPLORERS: Final = (
     Explorer("lives-pairs", ("-m", "tests.property.lives_campaign", "--of", "pairs", "--lives", "8", "--length", "2", "--seed", SEED)),
     *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended", "plain_access")),
     *(_fuzzer(parser) for parser in ("first_bytes", "tls_records", "policies", "closed_door", "hpack", "http2", "grpc_messages")),
-    *(_fuzzer(parser) for parser in ("grpc_calls", "replication")),
+    *(_fuzzer(parser) for parser in ("grpc_calls", "replication", "etcd")),
     Explorer(
         "properties",
         ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/property", "-k", "not planted", f"--hypothesis-seed={SEED}"),

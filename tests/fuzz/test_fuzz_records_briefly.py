@@ -26,6 +26,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_http2.py",
         "fuzz_grpc_messages.py",
         "fuzz_replication.py",
+        "fuzz_etcd.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:
@@ -69,6 +70,11 @@ SlaveLink.failed = planted
 import fuzz_replication as fuzzer
 from orbitmq.replication import epoch_marks
 epoch_marks.body_crc = len
+""",
+    "a text of a view is read however it is written": """
+import fuzz_etcd as fuzzer
+from orbitmq.server.replication.engines import kept_text
+fuzzer.read_view = lambda group, text: kept_text._read(kept_text.KeptView, group, text).view
 """,
     "a record's properties may reach beyond its end": """
 import fuzz_records as fuzzer

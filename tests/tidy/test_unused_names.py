@@ -48,7 +48,7 @@ ALLOWED = {
             "add_learner",
             "remove",
             "refusal",
-            "GroupEngine",
+            "opened_engine",
         ),
         "the core of the replicated group (decision 0125); its driver comes next",
     ),

@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network
 import msgspec
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.engine import ENGINE_QUESTION_MS
 from orbitmq.limits.replication import (
     COPY_BEHIND_BYTES_MAX,
     COPY_TIMEOUT_MS,
@@ -24,6 +25,7 @@ from orbitmq.limits.replication import (
 )
 from orbitmq.replication.acknowledgements import CopyRule, one_slave_rule, quorum_rule
 from orbitmq.replication.classic.link_settings import LinkSettings
+from orbitmq.replication.engine_address import EngineAddress
 
 
 class BrokerKind(enum.Enum):
@@ -68,6 +70,12 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     refuses: bool = False
     """With too few copies nothing is written, instead of written and answered with a warning. At a slave: from when it is a synchronous
     master on."""
+
+    engine: EngineAddress | None = None
+    """Of a replicated group: what keeps its view."""
+
+    engine_password_file: str = ""
+    engine_question_ms: int = ENGINE_QUESTION_MS
 
     def link(self) -> LinkSettings:
         """ValueError where the values do not go together."""
@@ -132,6 +140,10 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"haMasterAddress = {';'.join(self.master_addresses)}",
                 remedy="a slave has one master: give its address",
+            )
+        if self.engine is not None:
+            raise ConfigurationError(
+                f"replicationEngine = {self.engine}: no replicated group is built yet", remedy="leave it out"
             )
         try:
             self.link()

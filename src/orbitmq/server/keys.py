@@ -59,6 +59,7 @@ class ValueKind(enum.Enum):
     LOG_LEVELS = "log_levels"
     NETWORKS = "networks"
     SECRET = "secret"
+    ENGINE = "engine"
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

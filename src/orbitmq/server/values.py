@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.replication.engine_address import parse_engine
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.keys import Key, ValueKind
 from orbitmq.server.tls_settings import ClientCertificates, TlsMode
@@ -76,6 +77,11 @@ def parse(key: Key, text: str, where: str) -> object:
             return _parse_log_levels(key, plain, where)
         case ValueKind.NETWORKS:
             return _parse_networks(key, plain, where)
+        case ValueKind.ENGINE:
+            try:
+                return parse_engine(plain)
+            except ValueError as error:
+                raise _wrong(key, plain, where, f"{allowed(key)}: {error}") from None
         case ValueKind.TEXT | ValueKind.SECRET:
             return plain
 
@@ -120,6 +126,8 @@ def allowed(key: Key) -> str:
             return "a level, `part=level`, `;` between; levels are " + ", ".join(f"`{level}`" for level in _LOG_LEVELS)
         case ValueKind.NETWORKS:
             return "addresses or networks such as `10.0.0.0/8`, `;` between"
+        case ValueKind.ENGINE:
+            return "`etcd://host:2379,host2:2379/prefix`"
         case ValueKind.TEXT | ValueKind.SECRET:
             return "text"
 

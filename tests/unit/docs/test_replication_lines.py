@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 def logged() -> Iterator[str]:
     """The wordings of all lines."""
-    for path in sorted((ROOT / "src" / "orbitmq" / "server" / "replication").glob("*.py")):
+    for path in sorted((ROOT / "src" / "orbitmq" / "server" / "replication").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.Call)

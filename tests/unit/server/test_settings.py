@@ -481,3 +481,10 @@ def test_a_synchronous_master_waits_for_any_slave_unless_it_counts_replicas(tmp_
     assert load(tmp_path, "totalReplicas=3\ninSyncReplicas=3").replication.rule().needed == 0, (
         "an asynchronous one asks nobody"
     )
+
+
+def test_an_engine_is_read_and_stops_the_start_until_there_is_a_group() -> None:
+    with pytest.raises(ConfigurationError, match="no replicated group is built yet"):
+        load_settings(roles=[Role.BROKER], flags=["replicationEngine=etcd://one,two:1/p"])
+    with pytest.raises(ConfigurationError, match="its own file"):
+        load_settings(roles=[Role.BROKER], flags=["replicationEngine=etcd://me:secret@one"])

@@ -67,8 +67,8 @@ class GroupEngine(Protocol):
         Raises EngineError, and then it may have been put, or may yet be."""
 
     def watch(self, group: str) -> AsyncIterator[None]:
-        """Something may have changed, view or places: read. Once at the start, and after each time without a connection, which it makes
-        again itself. Changes that come together are one. Raises nothing and goes on until it is closed."""
+        """Something may have changed, view or places: read. Once when it begins to hear, and again after each time without a connection,
+        which it makes anew itself. Raises nothing, and goes on until the engine is closed."""
 
     async def keep_present(self, group: str, place: MemberPlace) -> None:
         """Let `places` name this one, for as long as this runs: until it is cancelled. What the engine lost is told to it again. Raises
