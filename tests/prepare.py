@@ -20,7 +20,9 @@ TESTS: Final = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark")]
 
 from class_archive import quick_start  # noqa: E402
+from rig.brokers import servers_classes  # noqa: E402
 from rig.toolchain import (  # noqa: E402
+    BROKER_VERSION,
     OLD_BROKER_VERSION,
     PROFILES,
     Missing,
@@ -39,6 +41,7 @@ def java_builds() -> None:
     for version in PROFILES:
         if version != OLD_BROKER_VERSION:
             java_build(version)
+    servers_classes(BROKER_VERSION)
 
 
 def go_programs() -> None:

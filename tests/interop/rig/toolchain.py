@@ -63,6 +63,8 @@ class JavaBuild(NamedTuple):
     version: str
     java: Path
     classpath: str
+    libraries: str
+    """The class path without the drivers: of servers."""
 
 
 class GoJudges(NamedTuple):
@@ -122,7 +124,8 @@ def java_build(version: str) -> JavaBuild:
         )
 
     folder = built(f"rocketmq-{version}", sources, build)
-    return JavaBuild(version, java, f"{folder / 'classes'}{os.pathsep}{folder / 'lib'}/*")
+    libraries = f"{folder / 'lib'}/*"
+    return JavaBuild(version, java, f"{folder / 'classes'}{os.pathsep}{libraries}", libraries)
 
 
 def node_modules(project: str = "node") -> tuple[Path, Path]:
