@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import ServedProcess, pull_fields, until
+from server_process import RawClient, ServedProcess, pull_fields, send_fields, until
 from test_pair import Pair, bodies, promote, send, sent_until_copied
 
 from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.replication_bodies import LogRangeRequest
 
 COUNT = 40
@@ -60,11 +61,23 @@ def read_on(server: ServedProcess) -> list[bytes]:
     offset = before = 0
     with server.client() as client:
         while True:
-            answer = client.call(RequestCode.PULL_MESSAGE, pull_fields("orders", offset=offset))
+            answer = pulled(client, offset)
             before, offset = offset, int(answer.fields["nextBeginOffset"])
             found += [bytes(record.body) for record in decode_records(bytes(answer.body))]
             if offset == before:
                 return found
+
+
+def pulled(client: RawClient, offset: int) -> Command:
+    """The answer to a consumer that asks again for as long as it is told that what is damaged may come from another copy."""
+    answers: list[Command] = []
+
+    def is_told() -> bool:
+        answers.append(client.call(RequestCode.PULL_MESSAGE, pull_fields("orders", offset=offset)))
+        return "asked for at another copy" not in (answers[-1].remark or "")
+
+    until(is_told, 60, "messages, or what is behind the damage")
+    return answers[-1]
 
 
 def facts(server: ServedProcess) -> dict[str, str]:
@@ -153,3 +166,82 @@ def test_a_broker_without_a_copy_passes_over_what_is_damaged(tmp_path: Path) -> 
         assert facts(server)["DamagedPlaces"] == "0"
     finally:
         server.kill()
+
+
+LONG = 500
+"""Messages of a log that takes a broker several seconds to look through: what lies at its end is met by whoever reads first."""
+
+
+def send_more(server: ServedProcess, numbers: range) -> None:
+    with server.client() as client:
+        for number in numbers:
+            assert send(client, body(number)) == ResponseCode.SUCCESS
+
+
+def whole_log(server: ServedProcess) -> bytes:
+    return b"".join(log_files(server).values())
+
+
+def test_damage_that_a_promotion_does_not_know_of_yet_is_served_to_nobody(pair: Pair) -> None:
+    """It is met by the new master, which has nobody to ask, until the former one is back as its slave."""
+    lost = [LONG - 8, LONG - 3]
+    send_more(pair.master, range(COUNT, LONG))
+    timer = send_fields("timers", {"TIMER_DELAY_SEC": "4"})
+    pair.master.create_topic("timers")
+    with pair.master.client() as client:
+        answer = client.call(RequestCode.SEND_MESSAGE_V2, timer, body(LONG))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+    pair.slave.stop()
+    pair.master.kill()
+    damage(pair.slave, *lost, LONG)
+    slave = pair.start_slave_alone()
+    assert promote(slave).code == ResponseCode.SUCCESS
+    end = int(facts(slave)["LogEnd"])
+    found = read_on(slave)
+    with slave.client() as client:
+        assert send(client, b"taken") == ResponseCode.SUCCESS
+    assert found == [b"first", *(body(number) for number in range(LONG) if number not in lost)]
+    until(lambda: "the log is damaged at" in facts(slave)["Trouble"], 30, what="the damage being told")
+    assert int(facts(slave)["DamagedPlaces"]) >= 1
+    assert "the log is damaged at" in slave.log()
+    assert int(facts(slave)["LogEnd"]) > end
+    until(lambda: "goes to quarantine: its record in the commit log is damaged" in slave.log(), 30, what="the timer")
+
+    former = ServedProcess(
+        pair.directory / "master",
+        command="broker",
+        settings={**pair.slave_settings, "brokerId": 2, "haMasterAddress": f"127.0.0.1:{slave.port + 1}"},
+    )
+    pair.processes.append(former)
+    until(lambda: is_mended(slave), 60, what="the new master mended")
+    assert read_on(slave)[: LONG + 1] == [b"first", *(body(number) for number in range(LONG))]
+    assert bodies(slave, "timers") == []
+    until(lambda: whole_log(former) == whole_log(slave), 30, what="equal logs")
+
+
+def test_a_slave_is_seeded_up_to_damage_of_its_master_and_further_when_somebody_has_what_is_lost(pair: Pair) -> None:
+    pair.slave.stop()
+    pair.master.stop()
+    damage(pair.master, 20, 21)
+    size = len(whole_log(pair.master))
+    master = pair.start_master()
+    new = ServedProcess(
+        pair.directory / "new",
+        command="broker",
+        settings={**pair.slave_settings, "brokerId": 2, "namesrvAddr": f"127.0.0.1:{master.name_port}"},
+    )
+    pair.processes.append(new)
+    until(lambda: "the log is damaged at" in facts(master)["Trouble"], 30, what="the master knowing its damage")
+    until(lambda: bodies(new)[-1:] == [body(19)], 30, what="what lies before it at the new slave")
+    until(lambda: "is not followed" in facts(new)["Trouble"], 30, what="the new slave saying so")
+    with master.client() as client:
+        assert send(client, b"alone") in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+    assert promote(new, although_master_lives=True).code == ResponseCode.NO_PERMISSION
+    assert body(20) not in read_on(master)
+    assert len(whole_log(master)) >= size
+
+    pair.start_slave()
+    until(lambda: is_mended(master), 60, what="the master mended")
+    until(lambda: whole_log(new) == whole_log(master) == whole_log(pair.slave), 60, what="three equal logs")
+    assert bodies(new)[1 : COUNT + 1] == [body(number) for number in range(COUNT)]
+    until(lambda: facts(master)["CopiesCounted"] == "2", 30, what="both counting")

@@ -168,6 +168,9 @@ RESTART_AFTER_MS: Final = 100
 SLAVE_CONNECTIONS_MAX: Final = 2 * COPIES_MAX
 """Connections at the port for slaves, strangers that have said nothing yet included. A further one is closed at once."""
 
+SLAVE_LET_GO_MS: Final = 5_000
+"""A slave that is let go because the log goes on with what cannot be read has so long to take what was written for it before."""
+
 SLAVE_BATCHES_PER_PASS: Final = 16
 """Transfers to one slave in one pass of the loop, in one write: half a megabyte, less than a millisecond of the loop."""
 

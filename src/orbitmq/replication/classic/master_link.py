@@ -204,11 +204,12 @@ class MasterLink:
         return self._reading
 
     def read_done(self, data: bytes | memoryview, now_ns: int) -> None:
-        """The bytes of the last `next_read`. They are sent as they are, and must not change before they have left."""
+        """The bytes of the last `next_read`, or whole records at their beginning. They are sent as they are, and must not change before
+        they have left."""
         read, self._reading = self._reading, None
         if read is None or self.state is not MasterLinkState.STREAMING:
             return
-        if len(data) != read.size:
+        if not 0 < len(data) <= read.size:
             raise ValueError(f"{len(data)} bytes were read at {read.position}, {read.size} were asked for")
         length = self._length_to_send(data, read)
         if length:

@@ -12,7 +12,7 @@ import logging
 from typing import Final, cast
 
 from orbitmq.errors import ReplicationFrameError
-from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS
+from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS, SLAVE_LET_GO_MS
 from orbitmq.protocol.replication.opening import read_opening
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.log_extent import LogExtent, LogRead
@@ -114,6 +114,10 @@ class SlaveConnection(asyncio.Protocol):
         self.link = MasterLink(port.settings, port.extent(), now_ns, from_oldest=True)
         return True
 
+    @property
+    def _has_ticket(self) -> bool:
+        return self.slave != self.address
+
     def pause_writing(self) -> None:
         self._is_paused = True
 
@@ -142,6 +146,8 @@ class SlaveConnection(asyncio.Protocol):
             except OSError as error:
                 link.close(LinkEnd.LOG_UNREADABLE, str(error))
             else:
+                if not is_record and self._has_ticket:  # its log was compared with ours: what is bad there is ours
+                    self._not_read(link.asked, f"the record at {link.asked} fails its check")
                 link.start_checked(is_record, port.clock.monotonic_ns())
         self._tell_gate()
         if not self._goes_on:
@@ -174,18 +180,24 @@ class SlaveConnection(asyncio.Protocol):
             self._send(read, data)
         else:
             why = str(data) if isinstance(data, BaseException) else "it is gone"
-            self.link.read_failed(f"the log at {read.position}: {why}")
-            self._port.asks.suspect(read.position)
+            self._not_read(read.position, f"the log at {read.position}: {why}")
         if self._transport is not None:
             self.go_on()
 
     def _send(self, read: LogRead, data: bytes) -> None:
+        """What is sound of it, up to a record that is damaged."""
         damaged_at = self._port.damaged_at(read, data) if self.link.begins_with_record else None
-        if damaged_at is None:
-            self.link.read_done(data, self._port.clock.monotonic_ns())
+        if damaged_at == read.position:
+            self._not_read(damaged_at, f"the record at {damaged_at} fails its check")
         else:
-            self.link.read_failed(f"the record at {damaged_at} fails its check")
-            self._port.asks.suspect(damaged_at)
+            sound = data if damaged_at is None else data[: damaged_at - read.position]
+            self.link.read_done(sound, self._port.clock.monotonic_ns())
+
+    def _not_read(self, position: int, why: str) -> None:
+        """What comes before that leaves first."""
+        self._write()
+        self.link.read_failed(why)
+        self._port.asks.suspect(position)
 
     def _tell_gate(self) -> None:
         acknowledged = self.link.acknowledged
@@ -223,7 +235,11 @@ class SlaveConnection(asyncio.Protocol):
         closed = self.link.closed
         if transport is None or closed is None:
             return
-        transport.abort()
+        if closed.why is LinkEnd.LOG_UNREADABLE:  # it gets what was read before, and may be a copy up to there
+            transport.close()
+            asyncio.get_running_loop().call_later(SLAVE_LET_GO_MS / 1_000, transport.abort)
+        else:
+            transport.abort()
         level = logging.INFO if closed.why in (LinkEnd.LOST, LinkEnd.STOPPED) else logging.WARNING
         logger.log(level, "the slave at %s is let go: %s", self.address, closed)
         self._port.ended(self, closed.why)

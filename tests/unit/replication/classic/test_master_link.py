@@ -225,8 +225,21 @@ def test_one_read_at_a_time() -> None:
     world.begin(0)
     assert world.link.next_read(0) == (0, 30)
     assert world.link.next_read(0) is None
-    with pytest.raises(ValueError, match="29 bytes were read"):
-        world.link.read_done(bytes(29), 0)
+    for size in (0, 31):
+        with pytest.raises(ValueError, match=f"{size} bytes were read"):
+            world.link.read_done(bytes(size), 0)
+        assert world.link.next_read(0) == (0, 30)
+
+
+def test_what_is_sound_of_a_read_is_sent_before_it_ends_at_what_is_not() -> None:
+    world = World([10, 20, 20])
+    world.begin(0)
+    assert world.link.next_read(0) == (0, 50)
+    world.link.read_done(bytes(world.log[:30]), 0)
+    assert world.frames() == [(0, bytes(world.log[:30]))]
+    assert world.link.next_read(0) == (30, 20)
+    world.link.read_failed("the record at 30 fails its check")
+    assert world.closed() is LinkEnd.LOG_UNREADABLE
 
 
 def test_a_rate_is_kept() -> None:
