@@ -1,4 +1,5 @@
-"""A synchronous pair whose processes and link fail: `python -m tests.chaos.pair_campaign --seeds 10 --seed 1`.
+"""A synchronous pair whose processes and link fail: `python -m tests.chaos.pair_campaign --seeds 10 --seed 1`; with `--brokers 3` a master
+and two slaves.
 
 Prints an account of each seed. Exit code 0 when every promise was kept, 1 otherwise; with `--plant BUG` it should be 1.
 """
@@ -23,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--disasters", type=int, default=26, help="of each seed")
+    parser.add_argument(
+        "--brokers", type=int, choices=(2, 3), default=2, help="with 3, exchanges of roles and what kills"
+    )
     parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
     parser.add_argument("--keep", type=Path, help="where the directories of broken seeds stay")
     options = parser.parse_args(arguments)
@@ -30,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(options.seed, options.seed + options.seeds):
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
-            run = PairRun(Path(directory), seed, options.plant)
+            run = PairRun(Path(directory), seed, options.plant, brokers=options.brokers)
             asyncio.run(run.run(run.drawn(options.disasters)))
             if run.findings and options.keep:
                 shutil.copytree(directory, options.keep / f"seed-{seed}", dirs_exist_ok=True)

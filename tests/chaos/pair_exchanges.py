@@ -1,4 +1,4 @@
-"""Exchanges of roles of a pair: asked for by commands, while all is well or while a process or the link fails.
+"""Exchanges of roles: asked for by commands, while all is well or while a process or the link fails.
 
 Rules of this file
 1. What was asked for is done or refused; either way one of the two leads then, or, where a process was killed, one that an operator makes
@@ -71,13 +71,13 @@ class Exchanges:
         await self._pair.promote()
         await self._judge_new_master(former, answer)
 
-    async def killing(self, place: Place) -> None:
-        """During a switch; it is back before whoever asked has his answer, or after it."""
+    async def killing(self, place: Place, *, power: bool = False) -> None:
+        """During a switch, or with `power` its power is cut; it is back before whoever asked has his answer, or after it."""
         at_once = self._chance.random() < 0.5
 
         async def kill() -> None:
             await asyncio.sleep(self._chance.uniform(0, KILLED_WITHIN_S))
-            await asyncio.to_thread(place.kill)
+            await asyncio.to_thread(place.cut_power if power else place.kill)
             await self._look()
             if at_once:
                 await self._pair.start_again(place)
@@ -104,16 +104,16 @@ class Exchanges:
 
     async def while_held(self, *, log: bool) -> None:
         """What goes to the slave does not arrive, or with `log` False what comes from there."""
-        master, slave = self._pair.places
+        master, places = self._pair.master, self._pair.places
         ways = (Way.TO_CLIENT, Way.TO_SERVER) if log else (Way.TO_SERVER, Way.TO_CLIENT)
-        for place, way in zip((master, slave), ways, strict=True):
-            place.link.hold(way)
+        for place in places:
+            place.link.hold(ways[place is not master])
         await asyncio.sleep(self._chance.uniform(*HELD_BEFORE_S))
         await self._look()
 
         async def let_go() -> None:
             await asyncio.sleep(self._chance.uniform(*LET_GO_AFTER_S))
-            for place in (master, slave):
+            for place in places:
                 place.link.let_go()
 
         await self._asked(let_go())
@@ -126,7 +126,9 @@ class Exchanges:
         is_over = asyncio.Event()
         watching = asyncio.create_task(self._watch(is_over))
         try:
-            answer, _ = await asyncio.gather(asyncio.to_thread(former.demote, hands_over=True), meanwhile)
+            answer, _ = await asyncio.gather(
+                asyncio.to_thread(former.demote, hands_over=True, successor=self._successor()), meanwhile
+            )
             self._note(answer)
             if starts_again is not None:
                 await self._pair.start_again(starts_again)
@@ -136,6 +138,10 @@ class Exchanges:
             await watching
         if self._pair.master is not former:
             await self._judge_new_master(former, answer)
+
+    def _successor(self) -> int:
+        """The slave, or of several any, or nobody is named."""
+        return self._chance.choice([0, *(place.slave_id for place in self._pair.slaves)]) if self._pair.others else 0
 
     def _note(self, answer: Command | None) -> Command | None:
         """The answer if the master became a slave."""
@@ -155,11 +161,9 @@ class Exchanges:
             self._findings.append(f"{len(leading)} brokers lead where {allowed} may")
 
     def _leading(self) -> list[Place]:
-        """Both only where one led before and after the other one did."""
-        one, other = self._pair.places
-        if one.leads():
-            return [one, other] if other.leads() and one.leads() else [one]
-        return [other] if other.leads() else []
+        """Several only where they led at one moment: each before and after the last one was asked."""
+        found = [place for place in self._pair.places if place.leads()]
+        return [place for place in found[:-1] if place.leads()] + found[-1:]
 
     def _leading_soon(self) -> list[Place]:
         ends = time.monotonic() + LEADS_WITHIN_S
@@ -170,11 +174,11 @@ class Exchanges:
     async def _find_leader(self) -> None:
         leading = await asyncio.to_thread(self._leading_soon) or [await self._operator_decides()]
         if leading[0] is not self._pair.master:
-            self._pair.swap()
+            self._pair.leads_now(leading[0])
 
     async def _operator_decides(self) -> Place:
         """Nobody leads: one command to one that has everything."""
-        places = self._chance.sample(self._pair.places, 2)
+        places = self._chance.sample(self._pair.places, len(self._pair.places))
         ends = [await asyncio.to_thread(place.end) for place in places]
         chosen = places[ends.index(max(ends))]
         answer = await asyncio.to_thread(chosen.promote)

@@ -1,4 +1,4 @@
-"""The two brokers of a pair as processes: what is a master, a slave, promoted, without power, or back.
+"""The two or three brokers of a group as processes: what is a master, a slave, promoted, without power, or back.
 
 Rules of this file
 1. Which process listens where never changes: a place keeps its directory, its ports and the networks in front of them.
@@ -49,7 +49,7 @@ class Verdict(enum.Enum):
 
 
 class Place:
-    """One of the two brokers: its directory, its ports, and the networks in front of them."""
+    """One of the brokers: its directory, its ports, and the networks in front of them."""
 
     def __init__(self, directory: Path, seed: int, slave_id: int) -> None:
         """`slave_id`: its brokerId whenever it is a slave."""
@@ -123,9 +123,11 @@ class Place:
 
 
 class Pair:
-    """Starts and changes roles. `bug`: a planted one. recorded: power can be cut."""
+    """Starts and changes roles. `bug`: a planted one. recorded: power can be cut. Of three `brokers` the third is another slave."""
 
-    def __init__(self, directory: Path, seed: int, flush: str, bug: str | None, *, recorded: bool) -> None:
+    def __init__(
+        self, directory: Path, seed: int, flush: str, bug: str | None, *, recorded: bool, brokers: int = 2
+    ) -> None:
         self._directory = directory
         self._settings = {**SMALL, "flushDiskType": flush}
         self._bug = bug
@@ -133,11 +135,17 @@ class Pair:
         self._seed = seed
         self.master = Place(directory / "one", 10 * seed, slave_id=2)
         self.slave = Place(directory / "two", 10 * seed + 5, slave_id=1)
+        self.others = [Place(directory / "three", 10 * seed + 7, slave_id=3)] if brokers == 3 else []
+        """Slaves that find their master by the name server."""
         self.name_server: ServedProcess | None = None
 
     @property
-    def places(self) -> tuple[Place, Place]:
-        return (self.master, self.slave)
+    def places(self) -> list[Place]:
+        return [self.master, self.slave, *self.others]
+
+    @property
+    def slaves(self) -> list[Place]:
+        return [self.slave, *self.others]
 
     @property
     def name_server_address(self) -> str:
@@ -156,6 +164,10 @@ class Pair:
         await self._start(
             self.slave, brokerRole="SLAVE", brokerId=self.slave.slave_id, haMasterAddress=self.master.link.address
         )
+
+    async def start_others(self) -> None:
+        for place in self.others:
+            await self._start(place, brokerRole="SLAVE", brokerId=place.slave_id)
 
     async def start_again(self, place: Place) -> None:
         """With the settings that it had."""
@@ -184,7 +196,12 @@ class Pair:
 
     def swap(self) -> None:
         """The slave is going to be the master."""
-        self.master, self.slave = self.slave, self.master
+        self.leads_now(self.slave)
+
+    def leads_now(self, place: Place) -> None:
+        """It is the master, and the one before it the slave."""
+        former, slaves = self.master, [one for one in self.slaves if one is not place]
+        self.master, self.slave, self.others = place, former, slaves
 
     async def promote(self) -> float:
         """By a request, as soon as the slave does not follow any more. How long the answer took, in seconds."""

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Every connection of the plain senders goes through a bad network, and that of the slave. What fails and when follows from the seed.
-2. A send that was answered 0 is in the files of both logs from then on, at every moment at which a fault lets one look; where the disk is
+2. A send that was answered 0 is in the files of two logs from then on, at every moment at which a fault lets one look; where the disk is
    not waited for, a machine whose power was cut may have lost the end of its log, and the other one not.
 3. After each fault everything works again: a send is answered 0, and the logs are equal byte for byte up to the shorter end.
 4. What was not answered 0 may be in a log or not, and is not judged.
@@ -73,12 +73,18 @@ class Disaster(Enum):
     SWITCH_AT_CUT = "link cut during a switch"
     SWITCH_AT_HOLD_LOG = "log does not reach the slave during a switch"
     SWITCH_AT_HOLD_REPORTS = "reports do not reach the master during a switch"
+    SWITCH_KILL_OTHER = "another slave killed during a switch"
+    SWITCH_POWER_SLAVE = "power of the slave cut during a switch"
+    SWITCH_POWER_MASTER = "power of the master cut during a switch"
     POWER_SLAVE = "power of the slave cut"
     POWER_MASTER = "power of the master cut, slave promoted, the old master back as it was"
     POWER_BOTH = "power of both cut"
 
 
-POWER: Final = frozenset({Disaster.POWER_SLAVE, Disaster.POWER_MASTER, Disaster.POWER_BOTH})
+SWITCH_POWER: Final = frozenset({Disaster.SWITCH_POWER_SLAVE, Disaster.SWITCH_POWER_MASTER})
+POWER: Final = frozenset({Disaster.POWER_SLAVE, Disaster.POWER_MASTER, Disaster.POWER_BOTH}) | SWITCH_POWER
+SURVIVED_WHERE_SYNCED: Final = SWITCH_POWER | {Disaster.POWER_BOTH}
+"""Nobody promised that these are survived where the disk is not waited for: whoever leads afterwards may lack what its slave has."""
 EXCHANGES: Final = frozenset(
     {
         Disaster.SWITCH,
@@ -88,17 +94,26 @@ EXCHANGES: Final = frozenset(
         Disaster.SWITCH_AT_CUT,
         Disaster.SWITCH_AT_HOLD_LOG,
         Disaster.SWITCH_AT_HOLD_REPORTS,
+        *SWITCH_POWER,
     }
 )
+OF_THREE: Final = EXCHANGES | {
+    Disaster.SWITCH_KILL_OTHER,
+    Disaster.KILL_SLAVE,
+    Disaster.KILL_MASTER,
+    Disaster.POWER_SLAVE,
+}
+"""What is done to a master and two slaves. The rest is about what a pair that lost one does."""
 
 
 class PairRun:
     """`findings` is empty when every promise was kept. bug: a planted one."""
 
-    def __init__(self, directory: Path, seed: int, bug: str | None = None) -> None:
+    def __init__(self, directory: Path, seed: int, bug: str | None = None, *, brokers: int = 2) -> None:
         self._chance = random.Random(seed)
         self.seed = seed
         self._bug = bug
+        self._brokers = brokers
         self._flush = self._chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
         self.findings: list[str] = []
         self.answers: dict[bytes, int | None] = {}
@@ -128,7 +143,9 @@ class PairRun:
     async def run(self, disasters: Sequence[Disaster]) -> None:
         """Until the first finding."""
         recorded = not POWER.isdisjoint(disasters)
-        self._pair = pair = Pair(self._directory, self.seed, self._flush, self._bug, recorded=recorded)
+        self._pair = pair = Pair(
+            self._directory, self.seed, self._flush, self._bug, recorded=recorded, brokers=self._brokers
+        )
         await pair.start_name_server()
         self._programs = Programs(pair.name_server_address, self.ledger, self.seed, TOPIC)
         async with contextlib.AsyncExitStack() as networks:
@@ -142,6 +159,7 @@ class PairRun:
                 for topic in (TOPIC, TIMERS, TICKS):
                     await asyncio.to_thread(self._master.running.create_topic, topic, QUEUES)
                 await pair.start_slave()
+                await pair.start_others()
                 for thread in threads:
                     thread.start()
                 self._sends.set()
@@ -167,9 +185,8 @@ class PairRun:
 
     def drawn(self, count: int) -> list[Disaster]:
         """Each once before any twice."""
-        possible = [
-            one for one in Disaster if self._syncs or one is not Disaster.POWER_BOTH
-        ]  # which nobody promised to survive
+        played = OF_THREE if self._brokers == 3 else frozenset(Disaster) - {Disaster.SWITCH_KILL_OTHER}
+        possible = [one for one in Disaster if one in played and (self._syncs or one not in SURVIVED_WHERE_SYNCED)]
         drawn: list[Disaster] = []
         while len(drawn) < count:
             drawn += self._chance.sample(possible, len(possible))
@@ -235,7 +252,7 @@ class PairRun:
                 await asyncio.to_thread(slave.cut_power)
                 await self._look(disaster, lost=None if self._syncs else slave)
                 await pair.start_slave()
-            case _ if disaster in EXCHANGES:
+            case _ if disaster in EXCHANGES or disaster is Disaster.SWITCH_KILL_OTHER:
                 await self._exchange(disaster)
             case _:
                 await self._promote(disaster)
@@ -291,6 +308,13 @@ class PairRun:
                 await exchanges.killing(self._slave)
             case Disaster.SWITCH_KILL_MASTER:
                 await exchanges.killing(self._master)
+                await self._programs.read_again()
+            case Disaster.SWITCH_KILL_OTHER:
+                await exchanges.killing(self._chance.choice(self._pair.others))
+            case Disaster.SWITCH_POWER_SLAVE:
+                await exchanges.killing(self._slave, power=True)
+            case Disaster.SWITCH_POWER_MASTER:
+                await exchanges.killing(self._master, power=True)
                 await self._programs.read_again()
             case Disaster.SWITCH_AT_CUT:
                 await exchanges.while_cut()
@@ -356,16 +380,19 @@ class PairRun:
     # --- judging --------------------------------------------------------------------------------------------------
 
     async def _look(self, disaster: Disaster, lost: Place | None = None) -> None:
-        """Everything that was answered 0 stands in both logs, whatever state they are in. `lost`: but in that of this place."""
-        acknowledged = self._acknowledged()
-        for role, place in (("master", self._master), ("slave", self._slave)):
-            if place is lost:
-                continue
-            there = set(re.findall(rb"<\d+-\d+-\d+>", await asyncio.to_thread(place.log)))
-            if missing := acknowledged - there:
+        """Everything that was answered 0 stands in two logs, whatever state they are in. `lost`: this one may lack it."""
+        acknowledged, lacks = self._acknowledged(), dict[str, set[bytes]]()
+        for place in self._pair.places:
+            if place is not lost:
+                role = "master" if place is self._master else "slave" if place is self._slave else "other slave"
+                found = re.findall(rb"<\d+-\d+-\d+>", await asyncio.to_thread(place.log))
+                lacks[role] = acknowledged - set(found)
+        count = Counter(name for missing in lacks.values() for name in missing)
+        for role, missing in lacks.items():
+            if alone := {name for name in missing if count[name] > self._brokers - 2}:
                 self.findings.append(
-                    f"{disaster.value}: {len(missing)} sends answered 0 are not in the log of the {role}, such as "
-                    f"{min(missing).decode()}"
+                    f"{disaster.value}: {len(alone)} sends answered 0 are not in the log of the {role}, such as "
+                    f"{min(alone).decode()}"
                 )
 
     def _judge_log(self, place: Place) -> None:
@@ -379,11 +406,13 @@ class PairRun:
         await self._until(lambda: len(self._acknowledged()) >= count + 2 * SENDERS, f"sends answered 0 after {after}")
         self._sends.clear()
         self._programs.pause()
-        await self._until(lambda: self._slave.end() == self._master.end(), f"both logs of one length after {after}")
-        end = await asyncio.to_thread(lambda: min(self._slave.end(), self._master.end()))
-        logs = [await asyncio.to_thread(place.log) for place in self._pair.places]
-        if logs[0][:end] != logs[1][:end]:
-            self.findings.append(f"the logs differ {_difference(logs[0][:end], logs[1][:end])} after {after}")
+        places = self._pair.places
+        await self._until(lambda: len({place.end() for place in places}) == 1, f"logs of one length after {after}")
+        end = await asyncio.to_thread(lambda: min(place.end() for place in places))
+        first, *others = [(await asyncio.to_thread(place.log))[:end] for place in places]
+        for log in others:
+            if log != first:
+                self.findings.append(f"the logs differ {_difference(first, log)} after {after}")
         self._sends.set()
         self._programs.go_on()
 

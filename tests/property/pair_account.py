@@ -106,11 +106,19 @@ class Account:
             if self.has(master, promise):
                 continue
             others = [
-                one.host for one in self.machines if one not in (master, rightly_after) and self.has(one, promise)
+                one.host
+                for one in self.machines
+                if one not in (master, rightly_after) and self.has(one, promise) and not self._left_behind(one, master)
             ]
             if rightly_after is not None and promise.is_on_copies and others:
                 raise Broken(f"{promise.key} at {promise.offset} is promised and at {others}, not at the new master")
             self._forgive(promise)
+
+    def _left_behind(self, machine: Machine, master: Machine) -> bool:
+        """A machine that had lost something with its power led on, and wrote what the new master has and this one has not: somebody let it
+        lead then."""
+        may_lose = self.flush is FlushDiskType.ASYNC_FLUSH and any(one.lost_ns >= 0 for one in self.machines)
+        return may_lose and machine.last_writer < master.last_writer
 
     def _lacks_words_of(self, master: Machine, promise: Promise) -> bool:
         process = master.process

@@ -332,6 +332,14 @@ class Machine:
     def leads(self) -> bool:
         return self.process is not None and not self.process.role.is_slave
 
+    @property
+    def last_writer(self) -> int:
+        """Epoch of who wrote the end of its log; 0 while it does not run. A slave is told of writers before it has what they wrote."""
+        if self.process is None:
+            return 0
+        marks, end = self.process.role._kept.state.epochs.marks, self.process.store.log.end
+        return max((mark.epoch for mark in marks if mark.start < end), default=0)
+
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self, kind: BrokerKind) -> bool:

@@ -636,12 +636,9 @@ def undecided_at(process: PairBroker) -> list[int]:
 
 
 def foremost_key(machine: Machine) -> tuple[int, int]:
-    """Of two logs the one with the later writer, then the longer one. A slave is told of writers before it has what they wrote."""
+    """Of two logs the one with the later writer, then the longer one."""
     assert machine.process is not None
-    end = machine.process.store.log.end
-    return max(
-        (mark.epoch for mark in machine.process.role._kept.state.epochs.marks if mark.start < end), default=0
-    ), end
+    return machine.last_writer, machine.process.store.log.end
 
 
 def run(seed: int, steps: int = STEPS) -> Verdict:
