@@ -17,7 +17,8 @@ import typer
 from orbitmq.cli.cluster_access import ClusterOption, run
 from orbitmq.cli.instants import instant
 from orbitmq.cli.output import note, print_json, show_done, show_rows, write_text
-from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
+from orbitmq.cli.replica_engine import engine
+from orbitmq.cli.shared_options import ClusterCommand, Output, OutputCommand, chosen_output
 
 if TYPE_CHECKING:
     from orbitmq.cli.replica_adding import SlaveSettings
@@ -32,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
+
+app.command(cls=OutputCommand)(engine)
 
 COLUMNS: Final = (
     "broker", "id", "address", "role", "log_end", "confirmed", "other_end", "position", "behind_bytes", "behind_ms",

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from orbitmq.limits.engine import ENGINE_PAUSE_MS, PRESENCE_RENEW_MS
+from orbitmq.limits.engine import ENGINE_PAUSE_MS, ENGINE_PLACES_MAX, PRESENCE_RENEW_MS
 from orbitmq.replication.settings import ReplicationSettings
 from orbitmq.replication.view import View
 from orbitmq.server.replication.engines import etcd_questions as questions
@@ -64,6 +64,8 @@ class EtcdEngine(GroupEngine):
         self._prefix = gateway.address.prefix
         self._seen: dict[str, _SeenView] = {}
         """The view of each group, as it was read last."""
+        self._passed_over: set[str] = set()
+        """Keys of places that could not be read; each is told once."""
 
     # --- the view -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +190,9 @@ class EtcdEngine(GroupEngine):
         try:
             return read_place(group, unquote(key.removeprefix(start)), kept.value or b"")
         except ValueError as error:
-            logger.warning("a place that the engine holds of a group is passed over: %s: %s", key, error)
+            if key not in self._passed_over and len(self._passed_over) < ENGINE_PLACES_MAX:
+                self._passed_over.add(key)
+                logger.warning("a place that the engine holds of a group is passed over: %s: %s", key, error)
             return None
 
     async def aclose(self) -> None:

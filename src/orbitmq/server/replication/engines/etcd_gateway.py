@@ -54,8 +54,9 @@ class EtcdGateway:
         clock = asyncio.get_running_loop().time
         end = clock() + self._question_s
         failures: list[EtcdAnswerError] = []
-        in_turn = [] if self.is_closed else list(self._endpoints)
-        for left, endpoint in zip(range(len(in_turn), 0, -1), in_turn, strict=True):
+        for left, endpoint in zip(range(len(self._endpoints), 0, -1), tuple(self._endpoints), strict=True):
+            if self.is_closed:
+                break
             limit = end - clock() if left == 1 else min(ENGINE_ENDPOINT_MS / 1_000, (end - clock()) / 2)
             try:
                 async with asyncio.timeout(limit):
