@@ -17,6 +17,9 @@ ENGINE_ENDPOINT_MS: Final = 600
 ENGINE_PAUSE_MS: Final = 500
 """Between two tries of a watch, or of presence, when the engine does not answer."""
 
+ENGINE_DENIED_MS: Final = 5_000
+"""A password that was refused is not tried again for so long: etcd spends a tenth of a second of a core on each."""
+
 ENGINE_HEAD_BYTES_MAX: Final = 16_384
 """Head of an HTTP answer."""
 

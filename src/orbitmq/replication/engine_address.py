@@ -28,7 +28,9 @@ PORT: Final = 2_379
 PREFIX: Final = "orbitmq"
 
 _ADDRESS: Final = re.compile(r"([a-z0-9]+)://(?:([^@/?]*)@)?([^@/?]+)(?:/([^?]*))?(?:\?(.*))?")
-_ENDPOINT: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+))(?::([0-9]{1,5}))?")
+_ENDPOINT: Final = re.compile(
+    r"(?:\[([0-9a-fA-F:.]+(?:%\w+)?)\]|((?:[a-zA-Z0-9_-]{1,63}\.)*[a-zA-Z0-9_-]{1,63}\.?))(?::([0-9]{1,5}))?", re.ASCII
+)
 _USER: Final = re.compile(r"[^\s:]{1,127}")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9_.-]+(/[a-zA-Z0-9_.-]+)*")
 _OPTIONS: Final = ("tls", "ca", "cert", "key")

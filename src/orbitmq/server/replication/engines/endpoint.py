@@ -73,11 +73,16 @@ class EndpointConnections:
         return await open_link(self.place.host, self.place.port, self._tls())
 
     def _tls(self) -> ssl.SSLContext | None:
-        """Made for each connection, so that files which were replaced count. Raises OSError."""
+        """Made for each connection, so that files which were replaced count. Raises HttpLinkError."""
         address = self._address
         if not address.tls:
             return None
-        context = ssl.create_default_context(cafile=address.ca or None)
-        if address.cert:
-            context.load_cert_chain(address.cert, address.key or None)
+        file = address.ca
+        try:
+            context = ssl.create_default_context(cafile=address.ca or None)
+            if file := address.cert:
+                # A password of the key that is none: OpenSSL would ask for it at the terminal.
+                context.load_cert_chain(address.cert, address.key or None, password="")
+        except OSError as error:
+            raise HttpLinkError(f"TLS by {file or 'the machine'}: {error}") from error
         return context

@@ -22,6 +22,7 @@ from orbitmq.limits.engine import ENGINE_TOKEN_CHARS_MAX
 WHY_CHARS: Final = 200
 """Of what an engine said that is repeated in a message."""
 
+WRONG_PASSWORD: Final = "authentication failed"
 UNAUTHENTICATED: Final = 16
 PERMISSION_DENIED: Final = 7
 ANOTHER: Final = (
@@ -212,7 +213,7 @@ def _refused(status: int, body: bytes) -> EtcdAnswerError:
         return EtcdAnswerError(f"HTTP {status} with nothing that etcd would say", remedy="see what listens there")
     wants_token = refusal.code == UNAUTHENTICATED or status == 401 or any(text in said for text in STALE_TOKENS)
     remedy = None
-    if wants_token or "authentication failed" in said or "authentication is not enabled" in said:
+    if wants_token or WRONG_PASSWORD in said or "authentication is not enabled" in said:
         remedy = "compare the user in replicationEngine and the password in replicationEnginePasswordFile with etcd's"
     elif refusal.code == PERMISSION_DENIED or "permission denied" in said:
         remedy = "give the user a role in etcd that reads and writes all keys below the prefix"

@@ -15,11 +15,17 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orbitmq.limits.engine import ENGINE_ENDPOINT_MS, ENGINE_PASSWORD_BYTES_MAX, ENGINE_QUESTION_MS
+from orbitmq.limits.engine import (
+    ENGINE_DENIED_MS,
+    ENGINE_ENDPOINT_MS,
+    ENGINE_PASSWORD_BYTES_MAX,
+    ENGINE_QUESTION_MS,
+)
 from orbitmq.replication.engine_address import EngineAddress
 from orbitmq.server.replication.engines import etcd_questions as questions
 from orbitmq.server.replication.engines.endpoint import EndpointConnections
 from orbitmq.server.replication.engines.etcd_answers import (
+    WRONG_PASSWORD,
     Belief,
     EtcdAnswerError,
     EtcdToken,
@@ -45,6 +51,8 @@ class EtcdGateway:
         self._question_s = question_ms / 1_000
         self._endpoints = [EndpointConnections(place, address) for place in address.endpoints]
         self._token = ""
+        self._denied: tuple[EtcdAnswerError | None, float] = None, 0.0
+        """That the password is wrong, and until when it is not tried again."""
         self.belief = Belief()
         self.is_closed = False
 
@@ -117,11 +125,21 @@ class EtcdGateway:
 
     async def _token_of(self, endpoint: EndpointConnections) -> str:
         """Empty for who does not say its name."""
-        if self.address.user and not self._token:
-            body = questions.authenticate(self.address.user, _password(self._password_file))
+        if not self.address.user or self._token:
+            return self._token
+        now = asyncio.get_running_loop().time()
+        denied, until = self._denied
+        if denied is not None and now < until:
+            raise denied
+        body = questions.authenticate(self.address.user, _password(self._password_file))
+        try:
             found = read_answer(EtcdToken, *await endpoint.ask(questions.AUTHENTICATE, body, ""))
-            self.belief.same_cluster(found.header)
-            self._token = found.token
+        except EtcdAnswerError as error:
+            if WRONG_PASSWORD in error.why:
+                self._denied = error, now + ENGINE_DENIED_MS / 1_000
+            raise
+        self.belief.same_cluster(found.header)
+        self._token = found.token
         return self._token
 
     def _ask_last(self, endpoint: EndpointConnections) -> None:

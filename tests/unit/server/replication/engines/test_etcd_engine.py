@@ -314,7 +314,20 @@ async def test_a_wrong_password_is_asked_for_once_in_a_question_and_never_shown(
             await engine.read(GROUP)
         assert "replicationEnginePasswordFile" in str(raised.value)
         assert "secret" not in str(raised.value)
-        assert len(gateway.asked) == 1
+        with pytest.raises(EngineError, match="authentication failed"):
+            await engine.read(GROUP)
+        assert len(gateway.asked) == 1, "a wrong password costs etcd a lot, and is not tried again and again"
+
+
+async def test_files_of_tls_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "none.pem").write_text("no certificate")
+    for file in (tmp_path / "absent.pem", tmp_path / "none.pem"):
+        for option in ("ca", "cert"):
+            address = parse_engine(f"etcd://127.0.0.1:1?{option}={file}")
+            assert address is not None
+            engine = EtcdEngine(EtcdGateway(address))
+            with pytest.raises(EngineError, match=file.name):
+                await engine.read(GROUP)
 
 
 async def test_a_password_that_cannot_be_read_is_an_error_of_the_question(tmp_path: Path) -> None:
