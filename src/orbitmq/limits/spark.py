@@ -176,6 +176,12 @@ REDRIVE_TASKS: Final = 8
 BROKEN_ROW_VALUE_CHARS_MAX: Final = 200
 """As much of a value of a broken row is shown, for people to find the row by."""
 
+PIPELINE_SPAN_MS_MAX: Final = 100 * 366 * 86_400_000
+"""The longest span of time of a setting, a hundred years: a thread waits for no longer than 292, and nobody means so many."""
+
+PIPELINE_INSTANT_MS_MAX: Final = 253_402_300_799_999
+"""The latest instant of a setting: the end of the year 9999, where calendars end."""
+
 PIPELINE_LOOK_MS: Final = 1_000
 """How often the driver looks whether it is asked to stop, and how far a job is, while the job runs."""
 
@@ -258,7 +264,16 @@ SERVICE_HTTP_TIMEOUT_S: Final = 5.0
 """Patience with a client of the HTTP port that says nothing."""
 
 SERVICE_HTTP_REQUESTS_MAX: Final = 16
-"""Requests of the HTTP port that are answered at a time; further connections are closed."""
+"""Requests of the HTTP port that are answered at a time; for a further one the oldest is broken off."""
+
+SERVICE_HTTP_ROOM_S: Final = 1.0
+"""For the thread of such a request to end; it waits for nothing any more."""
+
+SERVICE_HTTP_PAUSE_S: Final = 0.1
+"""Pause after a connection that could not be taken, for want of descriptors."""
+
+SERVICE_HTTP_WAITING_MAX: Final = 128
+"""Connections that the system keeps for the HTTP port until they are taken; a flood of 500 leaves room for a probe sooner."""
 
 SERVICE_LOG_REPEATS_MAX: Final = 1_000
 """Log lines of one wording in ten seconds: ten batches a second of every stream that there may be."""

@@ -128,6 +128,10 @@ class Subscribed(msgspec.Struct, frozen=True):
     pattern: str | None = None
     queues: frozenset[MessageQueue] | None = None
 
+    def __str__(self) -> str:
+        """For people."""
+        return f"topics like {self.pattern!r}" if self.pattern is not None else f"topics {', '.join(self.topics)}"
+
 
 class Bound(msgspec.Struct, frozen=True):
     """Where reading begins or ends.

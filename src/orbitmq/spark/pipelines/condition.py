@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 from orbitmq.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
-def rows_where(frame: DataFrame, where: str | None, *, rows: str, remedy: str) -> DataFrame:
-    """The rows for which `where` is true. ConfigurationError names it, and says of which `rows` it cannot be asked."""
+def rows_where(
+    frame: DataFrame, where: str | None, *, rows: str, remedy: str, undecided: Column | None = None
+) -> DataFrame:
+    """The rows for which `where` is true. ConfigurationError names it, and says of which `rows` it cannot be asked.
+
+    undecided: of those for which it is null, the ones for which this is true stay as well.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -25,7 +30,11 @@ def rows_where(frame: DataFrame, where: str | None, *, rows: str, remedy: str) -
         found = frame.where(where)
         # A session of Spark Connect looks at the expression when it is asked for a schema, and takes that of the rows to be the same.
         _ = found.select(F.lit(1)).schema
-    except PySparkException as error:
+    except Exception as error:
+        if not isinstance(error, PySparkException) and not type(error).__module__.startswith(
+            "py4j"
+        ):  # as for one that is too deep
+            raise
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigurationError(f"where={where!r} cannot be asked of {rows}: {first}", remedy=remedy) from error
-    return found
+    return found if undecided is None else frame.where(F.coalesce(F.expr(where), undecided))

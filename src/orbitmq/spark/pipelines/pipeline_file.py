@@ -86,15 +86,20 @@ def read_file(path: str | Path) -> PipelineFile:
 def toml_of(path: str | Path, parts: Sequence[str]) -> dict[str, Any]:
     """The content of a file that has these parts at most. ConfigurationError for another one, and for what is no TOML."""
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(text_of(path))
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}", remedy="name a file of TOML") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}", remedy="correct it there") from error
     for name in content:
         if name not in parts:
             raise ConfigurationError(f"{path}: there is no part {name!r}", remedy=f"the parts are {', '.join(parts)}")
     return content
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a file, without the mark that some editors begin one with. OSError and UnicodeDecodeError."""
+    return Path(path).read_text(encoding="utf-8-sig")
 
 
 def session_of(
@@ -110,6 +115,8 @@ def session_of(
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"{path}: {name} under [spark] is {value!r}, not a text")
     master, remote = (None if value is None else str(value) for value in where.values())
+    if master is not None and remote is not None:
+        raise ConfigurationError(f"{path}: [spark] has a master and is remote", remedy="leave one of them away")
     return master, remote, conf
 
 

@@ -26,6 +26,7 @@ import datetime
 import difflib
 import functools
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -35,6 +36,8 @@ from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_o
 from orbitmq.client.connect_settings import MEANINGS, ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
+from orbitmq.instants import span as span_of
+from orbitmq.limits.spark import PIPELINE_INSTANT_MS_MAX, PIPELINE_SPAN_MS_MAX
 from orbitmq.spark.pipelines.run import Summary
 from orbitmq.spark.workers import ready_workers
 
@@ -347,12 +350,31 @@ def _checked_one(setting: NamedSetting, value: Any, place: str) -> Any:
         if value not in setting.choices:
             raise ConfigurationError(f"{place} is {value!r}", remedy=f"it is one of {', '.join(setting.choices)}")
         return setting.type(value)
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise ConfigurationError(f"{place} is {value!r}", remedy="leave it out, or say what is meant")
     wanted = (int, float) if setting.type is float else setting.type
     if not isinstance(value, wanted) or (isinstance(value, bool) and setting.type is not bool):
         raise ConfigurationError(f"{place} is {value!r}, which is no {_TYPE_NAMES[setting.type]}")
-    low, high = setting.setting.minimum, setting.setting.maximum
-    if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
-        if high is None:
-            raise ConfigurationError(f"{place} is {value}; it has to be {low} or more")
-        raise ConfigurationError(f"{place} is {value}; it has to be {'up to' if low is None else f'{low} to'} {high}")
+    low, high = _bounds(setting.setting)
+    if isinstance(value, int | float) and not (low <= value <= high):  # in this form, because of what is no number
+
+        def shown(number: float) -> str:
+            return span_of(int(number)) if setting.setting.kind is TimeKind.SPAN else str(number)
+
+        bounds = f"{shown(low)} or more" if high == math.inf else f"{shown(low)} to {shown(high)}"
+        raise ConfigurationError(f"{place} is {shown(value)}; it has to be {bounds}")
     return value
+
+
+def _bounds(setting: Setting) -> tuple[float, float]:
+    """The least and the most that a number may be. Times without a bound of their own have that of Spark and of the clocks of threads."""
+    least, most = {
+        TimeKind.PLAIN: (-math.inf, math.inf),
+        TimeKind.SPAN: (0, PIPELINE_SPAN_MS_MAX),
+        TimeKind.INSTANT: (0, PIPELINE_INSTANT_MS_MAX),
+        TimeKind.DUE: (0, PIPELINE_INSTANT_MS_MAX),
+    }[setting.kind]
+    return (
+        least if setting.minimum is None else setting.minimum,
+        most if setting.maximum is None else setting.maximum,
+    )

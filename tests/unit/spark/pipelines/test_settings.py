@@ -135,6 +135,11 @@ def test_mistakes_on_a_command_line(given: dict[str, list[str]], said: str) -> N
         ({"to": "x", "label": "a"}, "label is 'a', not names with values"),
         ({"to": "x", "dry": "true"}, "dry is 'true', which is no truth value"),
         ({"to": "x", "since_ms": 5}, "no setting since_ms"),
+        ({"to": ""}, "to is ''"),
+        ({"to": "a\0b"}, "to is 'a"),
+        ({"to": "x", "rate": float("nan")}, "rate is nan; it has to be 0.5 or more"),
+        ({"to": "x", "every": -5}, "every is .*; it has to be 0ms to 36600d"),
+        ({"to": "x", "since": 10**18}, "since is 1000000000000000000; it has to be 0 to"),
     ],
 )
 def test_mistakes_in_a_file(given: dict[str, object], said: str) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
+from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
 
 
@@ -91,3 +92,23 @@ class ArchiveSettings(ClusterSettings):
             raise ConfigurationError("no topic is named", remedy="give topic, or topic-pattern")
         if self.topic and self.topic_pattern is not None:
             raise ConfigurationError("topic and topic-pattern are given together", remedy="give one of them")
+        if not self.store:
+            read_options(self.read, streaming=False)
+
+    @property
+    def read(self) -> dict[str, str]:
+        """Topics of a cluster as options of a read."""
+        given = {
+            **self.connect_options,
+            "nameserver": self.name_server or "",
+            "retrytimeoutms": str(self.retry_timeout_ms),
+            "failondataloss": str(self.fail_on_data_loss).lower(),
+            "groupidprefix": "orbitmq-archive",
+        }
+        if self.topic:
+            given["subscribe"] = ",".join(self.topic)
+        if self.topic_pattern is not None:
+            given["subscribepattern"] = self.topic_pattern
+        if self.since_ms is not None:
+            given.update(startingtimestamp=str(self.since_ms), startingoffsetsbytimestampstrategy="latest")
+        return given

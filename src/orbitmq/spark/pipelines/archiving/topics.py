@@ -31,20 +31,7 @@ class Topics:
 
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""
-        given = {
-            **settings.connect_options,
-            "nameserver": settings.name_server or "",
-            "retrytimeoutms": str(settings.retry_timeout_ms),
-            "failondataloss": str(settings.fail_on_data_loss).lower(),
-            "groupidprefix": "orbitmq-archive",
-        }
-        if settings.topic:
-            given["subscribe"] = ",".join(settings.topic)
-        if settings.topic_pattern is not None:
-            given["subscribepattern"] = settings.topic_pattern
-        if settings.since_ms is not None:
-            given.update(startingtimestamp=str(settings.since_ms), startingoffsetsbytimestampstrategy="latest")
-        self._options: ReadOptions = read_options(given, streaming=False)
+        self._options: ReadOptions = read_options(settings.read, streaming=False)
         self._rows = settings.rows_per_file
         self._fetch = Fetch(
             options=self._options,

@@ -3,23 +3,36 @@
 Rules of this file
 1. `/livez` is 200 while Spark can be used or is being started: whoever sees 503 starts the service again. `/readyz` is 503 with the reasons
    while nothing gets done. One part that fails among others that work is named there, and keeps it ready.
-2. Clients are bounded in number and in patience.
+2. Clients are bounded in number and in patience. Where there are too many, the oldest makes room, so that slow ones keep no probe out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import logging
 import socket
+import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final
 
 from orbitmq.errors import ConfigurationError, PortTakenError
-from orbitmq.limits.spark import SERVICE_HTTP_REQUESTS_MAX, SERVICE_HTTP_TIMEOUT_S
+from orbitmq.limits.spark import (
+    SERVICE_HTTP_PAUSE_S,
+    SERVICE_HTTP_REQUESTS_MAX,
+    SERVICE_HTTP_ROOM_S,
+    SERVICE_HTTP_TIMEOUT_S,
+    SERVICE_HTTP_WAITING_MAX,
+)
 from orbitmq.spark.pipelines.serving.figures import ServiceFigures, ServiceState
 from orbitmq.telemetry.exposition import chosen_format
 from orbitmq.telemetry.registry import Registry
+
+logger = logging.getLogger("orbitmq.service")
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -36,13 +49,14 @@ class HealthPort:
         server_type = type("Server", (_Server,), {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET})
         try:
             self._server = server_type(address, handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
             problem = f"the service cannot listen on {host}:{port}"
-            if error.errno == errno.EADDRINUSE:
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
                 raise PortTakenError(
                     f"{problem}: the port is taken", remedy="stop the program that holds it, or give another http"
                 ) from error
-            raise ConfigurationError(f"{problem}: {error.strerror or error}", remedy="correct http") from error
+            why = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"{problem}: {why}", remedy="correct http") from error
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
@@ -54,25 +68,60 @@ class HealthPort:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = SERVICE_HTTP_WAITING_MAX
 
     def __init__(self, *given: Any) -> None:
         self._room = threading.BoundedSemaphore(SERVICE_HTTP_REQUESTS_MAX)
+        self._served: dict[Any, None] = {}
+        """Connections, the oldest first."""
         super().__init__(*given)
+
+    def server_bind(self) -> None:
+        """Without the look for the host's full name, which waits for a name server that is away."""
+        TCPServer.server_bind(self)
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
+
+    def get_request(self) -> Any:
+        """The next connection. Where none can be had, as without descriptors, the loop that asks again at once would take a core."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(SERVICE_HTTP_PAUSE_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+            self._break_off_oldest()
+            if not self._room.acquire(timeout=SERVICE_HTTP_ROOM_S):
+                self.shutdown_request(request)
+                return
+        self._served[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._left(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._left(request)
+
+    def _break_off_oldest(self) -> None:
+        with contextlib.suppress(StopIteration, RuntimeError, OSError):  # one that ends at this moment
+            next(iter(self._served)).shutdown(socket.SHUT_RDWR)
+
+    def _left(self, request: Any) -> None:
+        self._served.pop(request, None)
+        self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that left is none of our business."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            logger.error("a request of the HTTP port was not answered: %s", error, exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -103,7 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *words: Any) -> None:
         """Probes and scrapes are no news."""

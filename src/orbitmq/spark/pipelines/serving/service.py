@@ -34,6 +34,7 @@ from orbitmq.spark.pipelines.serving.service_file import ServiceFile, ServicePar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from orbitmq.spark.pipelines.serving.timetable import Timetable
     from orbitmq.spark.pipelines.serving.work import PartRun
 
 logger = logging.getLogger("orbitmq.service")
@@ -95,15 +96,16 @@ def serve(
             logger.info(
                 "service %s: %d streams and jobs, health on %s:%d", said.service.name, len(said.parts), host, port.port
             )
-            try:
-                service = Service(said, figures, state, stop, lineage, do_part)
-                within_ms = said.service.stop_within_ms + 2 * SERVICE_END_SLACK_MS
-                asked = stop.on_signals(lambda: logger.info("stopping: batches under way may end"))
-                with asked, stopped_with_java(spark, stop, within_ms):
-                    return service.run(spark, lambda: is_up(spark))
-            finally:
-                lineage.close()
-                _end(spark)
+            within_ms = said.service.stop_within_ms + 2 * SERVICE_END_SLACK_MS
+            # Signals are taken to the very end: a supervisor that sends another one meanwhile changes nothing of what the exit code says.
+            with stop.on_signals(lambda: logger.info("stopping: batches under way may end")):
+                try:
+                    service = Service(said, figures, state, stop, lineage, do_part)
+                    with stopped_with_java(spark, stop, within_ms):
+                        return service.run(spark, lambda: is_up(spark))
+                finally:
+                    lineage.close()
+                    _end(spark)
         finally:
             port.close()
     finally:
@@ -215,7 +217,7 @@ class _Serving:
         """Do what is due; milliseconds until the next turn. Whatever fails is told and tried again: the thread goes on."""
         try:
             return self._turn(spark, work)
-        except Exception as error:
+        except BaseException as error:  # a panic in delta-rs is no Exception
             return self._failed(error)
 
     def _turn(self, spark: Any, work: PartWork) -> int:
@@ -223,7 +225,7 @@ class _Serving:
         planned_ms = None
         if part.timetable is not None:
             now_ms = clock.now_ms()
-            planned_ms = part.timetable.next_ms(self._service.state.last_ms(part.name), now_ms)
+            planned_ms = self._planned_ms(part, part.timetable, now_ms)
             if planned_ms is None or planned_ms > now_ms:
                 left_ms = SERVICE_CLOCK_LOOK_MS if planned_ms is None else planned_ms - now_ms
                 return min(left_ms, SERVICE_CLOCK_LOOK_MS)
@@ -240,6 +242,14 @@ class _Serving:
             self.end()
             return 0
         return int(part.settings(clock.now_ms()).every_ms) if part.does == StreamSink.ARCHIVE else 0
+
+    def _planned_ms(self, part: ServicePart, timetable: Timetable, now_ms: int) -> int | None:
+        """The next run of a job; from when on runs are looked for is kept, so that a start in between passes none over."""
+        state = self._service.state
+        begin_ms = timetable.begin_ms(state.last_ms(part.name), now_ms)
+        if begin_ms is not None:
+            state.note(part.name, begin_ms)
+        return timetable.next_ms(state.last_ms(part.name), now_ms)
 
     def end(self) -> None:
         """The run of a stream, or of a job, ended well."""
@@ -263,14 +273,16 @@ class _Serving:
         self._service.figures.idle(self._part.name, self._service.clock.now_ms())
 
     def give_up(self) -> None:
+        """What is under way does not end; the next start does it again."""
         self._service.given_up.append(self._part.name)
 
-    def _failed(self, error: Exception) -> int:
+    def _failed(self, error: BaseException) -> int:
         part = self._part
         is_known = isinstance(error, OrbitError) or type(error).__module__.startswith(("pyspark", "py4j"))
         reason = str(error) if isinstance(error, OrbitError) else reason_of(str(error)) or type(error).__name__
-        if self.stop.requested:  # the end of Spark, or of the batch that was given up
-            logger.info("%s ended by the stop: %s", part.name, reason)
+        if self.stop.requested:  # the end of Spark, or of what a batch needs
+            logger.warning("%s did not end what was under way: %s", part.name, reason)
+            self.give_up()
             return 0
         pause_ms = self._restarts.failed()
         self._service.figures.failed(part.name, reason)

@@ -49,7 +49,7 @@ class ServiceDirectory:
         self._runs = self._read()
 
     def last_ms(self, job: str) -> int | None:
-        """The instant of the last run that was made."""
+        """The instant of the last run that was made, or from when on runs are looked for. None where nothing is noted."""
         return self._runs.get(job)
 
     def note(self, job: str, planned_ms: int) -> None:

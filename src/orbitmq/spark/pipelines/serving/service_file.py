@@ -41,14 +41,15 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.instants import parse_span_ms
 from orbitmq.limits.spark import SERVICE_NAME_CHARS_MAX, SERVICE_PARTS_MAX, SERVICE_STOP_MS, SERVICE_STOP_MS_MAX
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
-from orbitmq.spark.pipelines.pipeline_file import session_of, table_of, toml_of, with_defaults
-from orbitmq.spark.pipelines.serving.stream_settings import TableStreamSettings, TopicStreamSettings
+from orbitmq.spark.pipelines.pipeline_file import session_of, table_of, text_of, toml_of, with_defaults
+from orbitmq.spark.pipelines.serving.stream_settings import TableStreamSettings, TopicStreamSettings, plain_place
 from orbitmq.spark.pipelines.serving.timetable import Timetable
 from orbitmq.spark.pipelines.settings import Pipeline, Setting, TimeKind, from_values, settings_of
 from orbitmq.timing.recurrence.rule import Rule
 
 _PARTS: Final = ("spark", "service", "defaults", "stream", "job")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_HTTP: Final = re.compile(r"[^\s/]+:[0-9]{1,5}")
 UPKEEP: Final = ("compact", "vacuum")
 """Jobs that are no pipelines."""
 _ALWAYS_ON: Final = ("follow",)
@@ -91,9 +92,16 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
-        host, colon, port = self.http.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-            raise ConfigurationError(f"http is {self.http!r}", remedy="write it as HOST:PORT, such as 127.0.0.1:9404")
+        port = self.http.rpartition(":")[2]
+        if not _HTTP.fullmatch(self.http) or int(port) > 65_535:
+            raise ConfigurationError(
+                f"http is {self.http[:80]!r}", remedy="write it as HOST:PORT, such as 127.0.0.1:9404"
+            )
+        if "://" in self.state:
+            raise ConfigurationError(
+                f"state is {self.state!r}, which is no directory of this machine",
+                remedy="name a local one: it is locked; checkpoints may be elsewhere, by the setting checkpoint of a stream",
+            )
         if self.lineage_url is not None and not self.lineage_url.startswith(("http://", "https://")):
             raise ConfigurationError(
                 f"lineage-url is {self.lineage_url!r}", remedy="it begins with http:// or https://"
@@ -146,7 +154,7 @@ class Mistake(NamedTuple):
 def read_service_file(path: str | Path) -> ServiceFile:
     """Raises ConfigurationError that tells every mistake, a line for each. Nothing is asked or made."""
     content = toml_of(path, _PARTS)
-    lines = _Lines(Path(path).read_text(encoding="utf-8"))
+    lines = _Lines(text_of(path))
     reading = _FileReading(table_of(content, "defaults", path), lines, SystemClock().now_ms())
     service = reading.service(table_of(content, "service", path))
     parts = [
@@ -244,11 +252,11 @@ class _FileReading:
                 self._wrong(("defaults", 0), name, f"no stream and no job has the setting {name}", "leave it out")
         owners: dict[str, str] = {}
         for part in parts:
-            for place in _places_of_its_own(part):
+            for place in map(plain_place, _places_of_its_own(part)):
                 other = owners.setdefault(place, part.name)
                 if other != part.name:
                     text = f"{part.name!r} and {other!r} would both write {place}"
-                    self.mistakes.append(Mistake(None, text, "give each stream a directory of its own"))
+                    self.mistakes.append(Mistake(None, text, "give each of them a directory of its own"))
 
     def _struct(self, settings_type: type, given: Mapping[str, Any], at: tuple[str, int], where: str) -> Any:
         """The settings; None after a mistake. Each one is read alone first, so that all mistakes are told."""
@@ -281,10 +289,10 @@ def _settings_type(kind: str, does: object) -> type:
             raise ConfigurationError("it does not say which pipeline it is", remedy='write pipeline = "report"')
         return job_named(does).settings_type
     types = {StreamSink.TOPIC: TopicStreamSettings, StreamSink.TABLE: TableStreamSettings, StreamSink.ARCHIVE: None}
-    if does not in types:
+    if not isinstance(does, str) or does not in types:
         said = "it does not say where it leads" if does is None else f"sink is {does!r}"
         raise ConfigurationError(said, remedy=f"sink is one of {', '.join(StreamSink)}")
-    return types[StreamSink(str(does))] or pipeline_named("archive").settings_type
+    return types[StreamSink(does)] or pipeline_named("archive").settings_type
 
 
 def _timetable(name: str, given: dict[str, Any]) -> Timetable:
@@ -302,17 +310,16 @@ def _timetable(name: str, given: dict[str, Any]) -> Timetable:
 
 
 def _places_of_its_own(part: ServicePart) -> Iterator[str]:
-    """What no other stream may write: rows of two streams in one table would be there twice, or end each other's batches."""
-    if not part.is_stream:
-        return
-    names = {
-        StreamSink.ARCHIVE: ("to",),
-        StreamSink.TABLE: ("to", "quarantine", "checkpoint"),
-        StreamSink.TOPIC: ("checkpoint",),
-    }
-    for name in names[StreamSink(part.does)]:
+    """What no other part may write: rows of two streams in one table would be there twice, or end each other's batches, and a place that
+    two keep in one file is that of neither."""
+    names = ["checkpoint"]
+    if part.is_stream:
+        names += {StreamSink.ARCHIVE: ["to"], StreamSink.TABLE: ["to", "quarantine"], StreamSink.TOPIC: []}[
+            StreamSink(part.does)
+        ]
+    for name in names:
         if name in part.given:
-            yield str(part.given[name]).rstrip("/")
+            yield str(part.given[name])
 
 
 def _tables(content: Mapping[str, Any], kind: str, path: str | Path) -> list[Mapping[str, Any]]:

@@ -6,15 +6,36 @@ Rules of this file
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SERVICE_BATCH_ROWS
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
+from orbitmq.spark.typed.payload_options import PayloadMode
+
+_SAID: Final = {
+    "nameserver": "name-server",
+    "kafka.bootstrap.servers": "name-server",
+    "topic": "topic",
+    "subscribe": "topic",
+    "assign": "topic",
+    "subscribepattern": "topic-pattern",
+    "maxoffsetspertrigger": "rows-per-batch",
+}
+"""Options of a read that settings stand for."""
+
+
+def plain_place(text: str) -> str:
+    """A directory or URL in the one form in which two can be compared."""
+    if "://" in text and not text.startswith("file://"):
+        return text.rstrip("/")
+    return str(Path(text.removeprefix("file://")).resolve())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +77,9 @@ class StreamSettings(ClusterSettings):
         """Raises ConfigurationError for what does not go together."""
         if self.name_server is None:
             raise ConfigurationError("nothing says which cluster is meant", remedy="give name-server")
+        for name in self.options or {}:
+            if (meant := _SAID.get(name.lower())) is not None:
+                raise ConfigurationError(f"option {name} says what {meant} says", remedy=f"give {meant} instead")
         if bool(self.topic) == (self.topic_pattern is not None):
             raise ConfigurationError("nothing says what to read", remedy="give topic or topic-pattern, one of them")
         read_options(self.read, streaming=True)
@@ -74,10 +98,13 @@ class TopicStreamSettings(StreamSettings):
         problem = topic_name_problem(self.to)
         if problem is not None:
             raise ConfigurationError(f"to: {problem}")
-        if self.to in self.topic and self.to_name_server in (None, self.name_server):
+        is_read = self.to in self.topic or (
+            self.topic_pattern is not None and re.fullmatch(self.topic_pattern, self.to) is not None
+        )
+        if is_read and self.to_name_server in (None, self.name_server):
             raise ConfigurationError(
                 f"topic {self.to!r} is read and written: every message would come again for ever",
-                remedy="write to another topic",
+                remedy="write to another topic, or name those to read",
             )
         if any(name.lower().startswith("payload") for name in self.options or {}):
             raise ConfigurationError(
@@ -96,10 +123,16 @@ class TableStreamSettings(StreamSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if read_options(self.read, streaming=True).payload is None:
+        payload = read_options(self.read, streaming=True).payload
+        if payload is None:
             raise ConfigurationError(
                 "nothing says what bodies hold",
                 remedy='give options = { payload = "json", payloadSchema = "id bigint" }, or choose sink = "archive"',
             )
-        if self.to.rstrip("/") == self.quarantine.rstrip("/"):
+        if payload.mode is not PayloadMode.PERMISSIVE:
+            raise ConfigurationError(
+                "payloadMode=failfast would end the stream at the first body that cannot be decoded, again and again",
+                remedy="leave it out: such a body goes into the quarantine",
+            )
+        if plain_place(self.to) == plain_place(self.quarantine):
             raise ConfigurationError("to and quarantine are one table", remedy="give them two directories")

@@ -23,6 +23,16 @@ class Timetable:
         )  # counted from 1970, so that intervals are the same after every start
         self._is_interval = rule.interval_ms is not None
 
+    def begin_ms(self, last_ms: int | None, now_ms: int) -> int | None:
+        """The instant to keep as that of the last run before any is looked for; None where `last_ms` holds.
+
+        It is now for a cron expression of which no run was made, and where the last run lies so far ahead that the clock was wrong then.
+        Unless it is kept, the time from which runs are looked for would move on with every look, past each of them.
+        """
+        if last_ms is None:
+            return None if self._is_interval else now_ms
+        return now_ms if last_ms > now_ms + RECURRENCE_AHEAD_MS_MAX else None
+
     def next_ms(self, last_ms: int | None, now_ms: int) -> int | None:
         """The instant of the run that is to be made next, not later than `now_ms` where it is due; None when there is none any more.
 
@@ -31,8 +41,9 @@ class Timetable:
         """
         if last_ms is None and self._is_interval:
             return now_ms
-        if last_ms is None or last_ms > now_ms + RECURRENCE_AHEAD_MS_MAX:
-            last_ms = now_ms
+        begin_ms = self.begin_ms(last_ms, now_ms)
+        last_ms = last_ms if begin_ms is None else begin_ms
+        assert last_ms is not None
         missed = self._schedule.latest(last_ms, now_ms, 1)
         run = missed[-1] if missed else self._schedule.next(last_ms)
         return None if run is None else run.planned_ms

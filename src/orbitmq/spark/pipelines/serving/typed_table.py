@@ -48,8 +48,9 @@ class TypedTable:
         self._to = to
         self._quarantine = quarantine
         self._checkpoint = checkpoint
-        self.quarantined: dict[int, int] = {}
-        """Rows by batch, until somebody takes them."""
+        self.stored: dict[int, tuple[int, int]] = {}
+        """Rows that were committed and rows that were put aside, by batch, until somebody takes them; nothing of a batch that was stored
+        before."""
 
     def store(self, batch: DataFrame, batch_id: int) -> None:
         """The rows of a batch are committed on return."""
@@ -73,8 +74,9 @@ class TypedTable:
         elif broken:
             ends = {application: batch_id, f"{application} rows": count}
             _commit(aside, aside_snapshot, broken, ends, kinds_of(bad))
-        _commit(table, snapshot, [file for one in landed for file in one.good], {application: batch_id}, kinds_of(good))
-        self.quarantined[batch_id] = count
+        whole = [file for one in landed for file in one.good]
+        _commit(table, snapshot, whole, {application: batch_id}, kinds_of(good))
+        self.stored[batch_id] = sum(file.rows for file in whole), count
 
     def _query_id(self) -> str:
         """That of the checkpoint, where Spark notes it before the first batch."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from orbitmq.clock import SystemClock
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("orbitmq.service")
+
+_SENT: Final = "sent"
+"""Name of the count of rows that a stream into a topic sends."""
 
 _MINE: Final = threading.local()
 """The session of a thread, and the one that it was made from."""
@@ -142,14 +146,14 @@ def _query(spark: SparkSession, part: ServicePart, settings: StreamSettings, run
 
     checkpoint = settings.checkpoint or run.checkpoint
     rows = spark.readStream.format("orbitmq").options(**settings.read).load()
-    writer, quarantined = _writer(rows, part, settings, checkpoint)
+    writer, counts = _writer(rows, part, settings, checkpoint)
     query = (
         writer.queryName(part.name)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{settings.every_ms} milliseconds")
         .start()
     )
-    watched = _Watched(query, settings, quarantined, run)
+    watched = _Watched(query, settings, counts, run)
     try:
         while not run.stop.requested and not query.awaitTermination(SERVICE_LOOK_MS / 1000):
             watched.look()
@@ -163,17 +167,29 @@ def _query(spark: SparkSession, part: ServicePart, settings: StreamSettings, run
         raise OrbitError(f"the query of stream {part.name} ended by itself", remedy="look who stopped it")
 
 
-def _writer(rows: Any, part: ServicePart, settings: Any, checkpoint: str) -> tuple[Any, dict[int, int]]:
-    """Where the rows go, and where the counts of rows that were put aside will be."""
+_Counts = Callable[[Any], tuple[int, int]]
+"""Of the progress of a batch: how many rows were committed, and how many put aside."""
+
+
+def _writer(rows: Any, part: ServicePart, settings: Any, checkpoint: str) -> tuple[Any, _Counts]:
+    """Where the rows go, and what counts them: Spark's own count is of what was read, also where a condition takes a part of it."""
+    from pyspark.sql import functions
+
     from orbitmq.spark.pipelines.condition import rows_where
 
     remedy = "it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4"
-    wanted = rows_where(rows, settings.where, rows="messages", remedy=remedy)
     if part.does == StreamSink.TABLE:
         from orbitmq.spark.pipelines.serving.typed_table import TypedTable
 
+        # What asks for a payload is null where there is none: such a row is put aside, not passed over. Others are asked of the source.
+        is_asked = "payload" in (settings.where or "").lower()
+        broken = functions.col("payloadError").isNotNull() if is_asked else None
+        wanted = rows_where(rows, settings.where, rows="messages", remedy=remedy, undecided=broken)
         table = TypedTable(settings.to, settings.quarantine, checkpoint)
-        return wanted.writeStream.foreachBatch(table.store), table.quarantined
+        return wanted.writeStream.foreachBatch(table.store), lambda progress: table.stored.pop(
+            progress["batchId"], (0, 0)
+        )
+    wanted = rows_where(rows, settings.where, rows="messages", remedy=remedy)
     from orbitmq.spark.pipelines.replaying.rows import POSITION, DueTimes, messages
 
     options = {
@@ -183,16 +199,24 @@ def _writer(rows: Any, part: ServicePart, settings: Any, checkpoint: str) -> tup
         "rowKey": POSITION,
     }
     sent = messages(wanted, due_times=DueTimes.KEEP, shift_due_ms=0, brokers={})
-    return sent.writeStream.format("orbitmq").options(**options), {}
+    if settings.where is None:
+        return sent.writeStream.format("orbitmq").options(**options), lambda progress: (progress["numInputRows"], 0)
+    watched = sent.observe(_SENT, functions.count(functions.lit(1)).alias(_SENT))
+    return watched.writeStream.format("orbitmq").options(**options), _observed
+
+
+def _observed(progress: Any) -> tuple[int, int]:
+    found = progress["observedMetrics"].get(_SENT)
+    return (0 if found is None else found[_SENT] or 0, 0)
 
 
 class _Watched:
     """A query, and what was told of it."""
 
-    def __init__(self, query: Any, settings: StreamSettings, quarantined: dict[int, int], run: PartRun) -> None:
+    def __init__(self, query: Any, settings: StreamSettings, counts: _Counts, run: PartRun) -> None:
         self._query = query
         self._group = read_options(settings.read, streaming=True).group
-        self._quarantined = quarantined
+        self._counts = counts
         self._run = run
         self._told = -1
         """The last batch that was told."""
@@ -202,9 +226,8 @@ class _Watched:
         for progress in self._query.recentProgress:
             if progress["batchId"] > self._told and progress["numInputRows"]:
                 self._told = progress["batchId"]
-                aside = self._quarantined.pop(self._told, 0)
                 seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-                self._run.done(BatchDone(progress["numInputRows"] - aside, aside, seconds, self._lags(progress)))
+                self._run.done(BatchDone(*self._counts(progress), seconds, self._lags(progress)))
         last = self._query.lastProgress
         if last is not None and not last["numInputRows"] and last["timestamp"] != self._idle_at:
             self._idle_at = last["timestamp"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from orbitmq.errors import ConnectionLostError, PortTakenError, StoreError, StoreLockedError
+from orbitmq.clock import ManualClock
+from orbitmq.errors import ConfigurationError, ConnectionLostError, PortTakenError, StoreError, StoreLockedError
+from orbitmq.limits.spark import SERVICE_HTTP_REQUESTS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.pipelines.serving import service as serving
@@ -121,6 +125,23 @@ def test_a_stream_that_fails_at_every_batch_stops_no_other_part(tmp_path: Path) 
     assert not service.figures.readiness()[0]
 
 
+def test_a_panic_of_a_library_ends_no_part(tmp_path: Path) -> None:
+    class PanicException(BaseException):
+        """As delta-rs raises it."""
+
+    panics = iter([PanicException("Invalid object store url")] * 2)
+
+    def work(name: str, run: Any) -> None:
+        if name == "orders" and (panic := next(panics, None)) is not None:
+            raise panic
+        run.idle()
+
+    service = Played(tmp_path, work)
+    until(lambda: service.metrics()["last_success_timestamp_seconds", "orders"] > 0)
+    assert service.metrics()["failures_total", "orders"] == 2
+    assert service.ended() is ServiceEnd.IN_ORDER
+
+
 def test_a_part_whose_time_cannot_be_told_is_failing_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +158,32 @@ def test_a_part_whose_time_cannot_be_told_is_failing_and_goes_on(
     until(lambda: service.metrics()["batches_total", "tidy"] == 1)
     assert service.metrics()["failures_total", "tidy"] == 2
     assert service.ended() is ServiceEnd.IN_ORDER
+
+
+def test_a_job_by_the_clock_runs_at_each_of_its_instants(tmp_path: Path) -> None:
+    """Looks come seconds apart and a little late. In the middle the clock is set back by a day, and the service starts anew."""
+    file = tmp_path / "lake.toml"
+    file.write_text(FILE.format(state=tmp_path / "state", within="1s").replace('every = "1h"', 'cron = "5 * * * *"'))
+    said = read_service_file(file)
+    job, clock, runs = said.parts[1], ManualClock(), []
+
+    def work(spark: Any, part: Any, run: Any) -> None:
+        runs.append(clock.now_ms())
+        run.done(BatchDone(0, 0, 0.1))
+
+    for hours in (6, 12, 6):
+        state = ServiceDirectory(said.service.state)
+        figures = ServiceFigures([part.name for part in said.parts])
+        turns = serving._Serving(Service(said, figures, state, StopRequest(), NoLineage(), work, clock), job, 0)
+        until_ns = clock.monotonic_ns() + hours * 3_600_000_000_000
+        while clock.monotonic_ns() < until_ns:
+            clock.advance(turns.turn(None, work) + 3)
+            if hours == 12 and len(runs) == 12:
+                clock.set_wall(clock.now_ms() - 86_400_000)
+                hours = 0
+        state.close()
+    assert len(runs) == 24
+    assert {at_ms % 3_600_000 // 10_000 for at_ms in runs} == {30}, "within ten seconds of the fifth minute"
 
 
 def test_what_was_away_and_comes_back_goes_on(tmp_path: Path) -> None:
@@ -190,6 +237,20 @@ def test_a_batch_that_does_not_end_in_time_is_given_up_and_the_end_says_so(tmp_p
     never.set()
     assert (end, end.exit_code) == (ServiceEnd.GIVEN_UP, 7)
     assert service.state.last_ms("tidy") is None, "the next start makes the run again"
+
+
+def test_a_batch_that_fails_while_the_service_stops_is_told_by_the_end(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def work(name: str, run: Any) -> None:
+        begun.set()
+        run.stop.wait(LIMIT_S * 1000)
+        if name == "orders":
+            raise StoreError("Java got the signal as well")
+
+    service = Played(tmp_path, work)
+    assert begun.wait(LIMIT_S)
+    assert service.ended() is ServiceEnd.GIVEN_UP
 
 
 def test_a_batch_that_ends_in_time_is_waited_for(tmp_path: Path) -> None:
@@ -266,6 +327,31 @@ def test_probes_say_where_the_service_is(port: HealthPort) -> None:
     figures.spark_up = False
     assert asked(port, "/livez")[0] == 503
     assert asked(port, "/")[0] == 404
+
+
+def test_slow_clients_keep_no_probe_out(port: HealthPort) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * SERVICE_HTTP_REQUESTS_MAX):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port.port), LIMIT_S))
+            slow.sendall(b"GET /livez HTTP/1.1\r\nX-Slow: ")
+        assert asked(port, "/livez")[0] == 200
+
+
+def test_threads_that_could_not_be_started_take_no_room(port: HealthPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(2 * SERVICE_HTTP_REQUESTS_MAX):
+            with pytest.raises(ConnectionError):
+                asked(port, "/livez")
+    assert asked(port, "/livez")[0] == 200
+
+
+def test_a_host_that_cannot_be_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot listen on a\.\.b:0"):
+        HealthPort(("a..b", 0), "lake", ServiceFigures([]))
 
 
 def test_metrics_are_those_of_the_table(port: HealthPort) -> None:

@@ -151,6 +151,27 @@ def test_every_mistake_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         ('name = "copy"\n', "", "stream 2: it has no name"),
         ('name-server = "localhost:9876"', 'name-server = "localhost:9876"\nrate = 3', "no stream and no job has the setting rate"),
         ("[[job]]", "[[jobs]]", "there is no part 'jobs'"),
+        ("[spark]", "deep = " + "[" * 20_000 + "]" * 20_000 + "\n[spark]", "is no TOML"),
+        ('master = "local[2]"', 'master = "local[2]"\nremote = "sc://spark"', "[spark] has a master and is remote"),
+        ('http = "0.0.0.0:9404"', 'http = "0.0.0.0:' + "9" * 5_000 + '"', "service: http is"),
+        ('http = "0.0.0.0:9404"', 'http = "http://localhost:9404"', "service: http is"),
+        ('state = "/var/lib/lake"', 'state = "s3://lake/state"', "which is no directory of this machine"),
+        ('state = "/var/lib/lake"', 'state = ""', "service: state is ''"),
+        ('to = "/data/archive"', 'to = "/data/\\u0000"', "stream 'orders': to is '/data/\\x00'"),
+        ('sink = "archive"', 'sink = ["archive"]', "stream 'orders': sink is ['archive']"),
+        ('every = "10s"', 'every = "999999999999d"', "it has to be 100ms to 36600d"),
+        ('every = "10s"', 'since = "99999999999999999999"', "it has to be 0 to 253402300799999"),
+        ('topic = ["orders", "payments"]', 'topic-pattern = "(("', "'((' is no regular expression"),
+        ('topic = ["orders", "payments"]', 'topic = "a b"', "option subscribe: "),
+        ('topic = "orders"\nto = "orders-copy"', 'topic-pattern = "orders.*"\nto = "orders-copy"', "is read and written"),
+        ('{ startingOffsets = "latest" }', '{ Subscribe = "orders-copy" }', "option Subscribe says what topic says"),
+        ('payload = "json"', 'payload = "json"\npayloadMode = "failfast"', "would end the stream at the first body"),
+        ('to = "/data/typed"', 'to = "file:///data/../data/archive"', "would both write /data/archive"),
+        (
+            'pipeline = "compact"\narchive = "/data/archive"',
+            'pipeline = "changes"\ntable = "/t"\nto = "t"\ncheckpoint = "/data/typed"',
+            "would both write /data/typed",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong(tmp_path: Path, before: str, after: str, said: str) -> None:
@@ -159,6 +180,10 @@ def test_what_is_wrong(tmp_path: Path, before: str, after: str, said: str) -> No
         read_service_file(written(tmp_path, GOOD.replace(before, after, 1)))
     text = str(caught.value)
     assert (said.partition(", ")[2] if said.startswith("line") else said) in text
+
+
+def test_a_file_of_an_editor_that_marks_its_texts(tmp_path: Path) -> None:
+    assert len(read_service_file(written(tmp_path, "\ufeff" + GOOD)).parts) == 5
 
 
 def test_a_service_has_something_to_do_and_not_too_much(tmp_path: Path) -> None:

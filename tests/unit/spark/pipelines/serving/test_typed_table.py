@@ -96,7 +96,7 @@ def test_rows_go_where_they_belong_and_batches_are_counted(tables: Tables) -> No
     sink.store(Frame(range(20)), 0)  # type: ignore[arg-type]
     sink.store(Frame(range(20, 30)), 1)  # type: ignore[arg-type]
     assert tables.stored() == parted(range(30))
-    assert sink.quarantined == {0: 4, 1: 2}
+    assert sink.stored == {0: (16, 4), 1: (8, 2)}
     good = DeltaTable(tables.root / "good")
     assert good.to_pyarrow_table().column("payload").to_pylist()[0]["id"] % 5
     assert "payloadError" not in {field.name for field in good.schema().fields}
