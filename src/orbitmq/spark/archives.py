@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+_PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
+_ESCAPED: Final = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
 _PLAIN_READER: Final = 1
 """Version of Delta's protocol for readers that know nothing but files and their partitions."""
 _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -43,20 +47,28 @@ def archive(
     if spark is None:
         raise ConfigurationError("there is no session of Spark", remedy="make one: orbitmq.spark.session()")
     table = plain_table(place, version, at)
-    return files_frame(spark, table, place, sorted(table.file_uris()))
+    import pyarrow as pa
+
+    return files_frame(spark, table, place, sorted(map(unquote, pa.table(table.get_add_actions())["path"].to_pylist())))
 
 
 def files_frame(spark: SparkSession, table: DeltaTable, place: str, files: Sequence[str]) -> DataFrame:
-    """The rows of some files of a table, by their URIs or their names below it."""
+    """The rows of some files of a table, by their names below it or their URIs. SparkJobError where Spark does not find one."""
     from pyspark.sql.types import StructType
+
+    from orbitmq.spark.pipelines.archiving.storage import table_url
+    from orbitmq.spark.pipelines.failed_jobs import job_errors
 
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     if not files:
         return spark.createDataFrame([], schema)
-    root = table.table_uri.removeprefix("file://") if "://" not in place else place
-    found = [file if file.startswith("/") or "://" in file else f"{root.rstrip('/')}/{file}" for file in files]
+    root = table_url(place).rstrip("/")
+    found = [file if file.startswith("/") or "://" in file else f"{root}/{file}" for file in files]
     _check_directories(table, place, found)
-    return spark.read.schema(schema).option("basePath", root).parquet(*found)
+    with job_errors(f"reading the table in {place}"):
+        named = (_PATTERN.sub(r"\\\g<0>", file) for file in found)  # Spark takes such a name for a pattern of names
+        frame = spark.read.schema(schema).option("basePath", root).parquet(*named)
+    return _with_letters(frame, table, place, files)
 
 
 def kinds_of(frame: DataFrame, place: str, needed: Sequence[str], what: str) -> Mapping[str, str]:
@@ -86,6 +98,24 @@ def plain_table(place: str, version: int | None = None, at: datetime.datetime | 
             remedy="read it with Spark's Delta package; what another engine changed in this form cannot be read as plain files",
         )
     return table
+
+
+def _with_letters(frame: DataFrame, table: DeltaTable, place: str, files: Sequence[str]) -> DataFrame:
+    """Partitions as they are called. delta-rs escapes the bytes of a letter beyond ASCII in a directory's name, and Spark takes each of
+    them for a letter. StoreDamagedError where some directories are escaped, and others not."""
+    from pyspark.sql import functions as F
+
+    directories = {file.rpartition("/")[0] for file in files}
+    if not any(map(_ESCAPED.search, directories)):
+        return frame
+    if not all(directory.isascii() for directory in directories):
+        raise StoreDamagedError(
+            f"the table in {place} has partitions with letters beyond ASCII in two forms, of which Spark would read one wrongly",
+            remedy="rewrite the partitions by one program, or read it with Spark's Delta package",
+        )
+    kinds = dict(frame.dtypes)
+    texts = [name for name in table.metadata().partition_columns if kinds[name] == "string"]
+    return frame.withColumns({name: F.decode(F.encode(F.col(f"`{name}`"), "ISO-8859-1"), "UTF-8") for name in texts})
 
 
 def _check_directories(table: DeltaTable, place: str, files: Sequence[str]) -> None:

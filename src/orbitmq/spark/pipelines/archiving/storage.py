@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,18 +23,25 @@ _UNSAFE: Final = {
 }
 """Variables of the environment by which delta-rs gives up comparing."""
 
+_NO_TABLE: Final = re.compile(r"[\x00-\x1f\x7f\[\\\]^|]|%[0-9A-Fa-f]{2}")
+"""In a path of this machine: delta-rs panics, or reads and writes another directory than the one that is named."""
+
 
 def table_place(text: str) -> FilePlace:
     """Raises ConfigurationError for what is no place of a table."""
-    if "://" not in text:
-        return place_at(text)
+    if "://" not in text or text.startswith("file://"):
+        place = place_at(text.removeprefix("file://"))
+        if found := _NO_TABLE.search(place.path):
+            raise ConfigurationError(
+                f"{place.path!r} is no place of a table: delta-rs takes no path with {found[0]!r}",
+                remedy="name a directory without such characters",
+            )
+        return place
     if "?" in text:
         raise ConfigurationError(
             f"{text} is no place of an archive",
             remedy="say region and server in the environment instead: AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP",
         )
-    if text.startswith("file://"):
-        return place_at(text.removeprefix("file://"))
     from deltalake.exceptions import DeltaError
     from deltalake.fs import DeltaStorageHandler
 

@@ -244,11 +244,12 @@ def delta_table(url: str, version: int | None = None) -> DeltaTable:
 @contextmanager
 def table_failures(place: str) -> Iterator[None]:
     """What delta-rs raises becomes a StoreError that names the table."""
+    import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
     try:
         yield
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, pa.ArrowException) as error:
         raise StoreError(f"the table in {place}: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
 
 

@@ -379,3 +379,7 @@ def test_where_two_could_store_the_same_version_nobody_writes() -> None:
     check_writable("/data", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
     with pytest.raises(ConfigurationError, match="AWS_REGION, AWS_ENDPOINT_URL"):
         table_place("s3://lake/archive?region=x")
+    for text in ("/data/[x]", "/data/a|b", "file:///data/a\\b", "/data/a%41b", "/data/a\nb"):
+        with pytest.raises(ConfigurationError, match="delta-rs takes no path with"):
+            table_place(text)
+    assert table_place("/data/Größe #1 {a} 100%").path == "/data/Größe #1 {a} 100%"
