@@ -76,6 +76,65 @@ def test_a_run_that_is_killed_between_any_two_steps_adds_nothing_twice(
     assert seen(name_server, topic) == wanted + Counter({("delete", 3, "n3"): 1})
 
 
+def test_rows_are_what_the_table_has_wherever_and_however_it_is_called(
+    spark: SparkSession, name_server: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strange names of place, partitions and columns, and times to the microsecond. The session of the second try is in another zone."""
+    place = tmp_path / "Größe #1 {a} 100%"
+    texts = ["a/b 100%", "Österreich", None]
+    table = pa.table(
+        {
+            "_json": ["x", "y", "z"], "a`b": [1, 2, 3], "_change_type": ["mine"] * 3, "part": texts,
+            "at": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+        }
+    )  # fmt: skip
+    write_deltalake(place, table, partition_by=["part"])
+    wanted = [{**row, "at": f"1970-01-01T00:00:00.00000{row['a`b']}Z"} for row in table.to_pylist()]
+
+    def run() -> int:
+        return changes(
+            spark, table=str(place), to=topic, name_server=name_server, checkpoint=str(tmp_path / "checkpoint"), key_column="a`b"
+        ).rows_written  # fmt: skip
+
+    _broken_at(monkeypatch, publish.replace_content, after=False)
+    with pytest.raises(StoreError, match="killed"):
+        run()
+    monkeypatch.undo()
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert run() == 3
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    found = sorted((message.keys, json.loads(message.body)) for message in stored(name_server, topic))
+    assert found == [((str(row["a`b"]),), row) for row in wanted]
+
+
+def test_what_cannot_be_read_any_more_is_told_with_where_it_goes_on(
+    spark: SparkSession, name_server: str, topic: str, tmp_path: Path
+) -> None:
+    place, given = tmp_path / "table", {"to": topic, "name_server": name_server}
+    for number in range(3):
+        write_deltalake(place, rows(number), mode="append")
+    DeltaTable(place).optimize.compact()
+    DeltaTable(place).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(ConfigurationError, match=r"version 0 .* is gone, as after a vacuum .* since-version = 1"):
+        changes(spark, table=str(place), checkpoint=str(tmp_path / "a"), **given)
+    DeltaTable(place).create_checkpoint()
+    (place / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"version 2 of the table .* is not in its log any more"):
+        changes(spark, table=str(place), checkpoint=str(tmp_path / "b"), since_version=2, **given)
+    last = DeltaTable(place).version()
+    with pytest.raises(ConfigurationError, match=rf"has versions up to {last} \(give one up to {last + 1}"):
+        changes(spark, table=str(place), checkpoint=str(tmp_path / "c"), since_version=last + 2, **given)
+    for number in range(1, last):
+        (place / "_delta_log" / f"{number:020d}.json").unlink()
+    write_deltalake(place, rows(9), mode="append")
+    assert (
+        changes(spark, table=str(place), checkpoint=str(tmp_path / "d"), since_version=last, **given).rows_written == 1
+    )
+
+
 def _broken_at(monkeypatch: pytest.MonkeyPatch, step: Any, *, after: bool) -> None:
     def broken(*given: Any) -> Any:
         if after:

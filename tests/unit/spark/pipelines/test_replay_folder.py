@@ -53,7 +53,7 @@ def test_what_was_kept_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder = ReplayFolder(str(tmp_path / "replay"))
     folder.begin(PLAN)
     folder.keep(ReplayDone(slices=1))
-    assert [Path(path).name for path in synced] == [".plan.json.new", "replay", ".done.json.new", "replay"]
+    assert [Path(path).name.split(".json.")[0] for path in synced] == [".plan", "replay", ".done", "replay"]
 
 
 def test_accounts_are_added_up() -> None:

@@ -102,6 +102,12 @@ class DeltaLog:
         self._known = (table_id, version, dict(numbers))
         return numbers
 
+    def can_be_opened(self, version: int) -> bool:
+        """Whether the log has all that a version stands on; what is older than a retention leaves it behind a checkpoint."""
+        names = {name for name, _ in self.place.files()}
+        first, _ = _newest_checkpoint(names, version)
+        return all(f"{number:020d}.json" in names for number in range(first, version + 1))
+
     def actions(self, version: int) -> list[LogLine] | None:
         """What a version did; None where there is none."""
         content = self.place.under(f"{version:020d}.json").content()

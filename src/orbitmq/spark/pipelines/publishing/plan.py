@@ -27,7 +27,7 @@ class Where(Enum):
 
 
 class VersionPlan(NamedTuple):
-    """files: below the table, of `Where.ADDED_FILES`. has_feed: from this version on."""
+    """files: below the table, what the changes are read from. has_feed: from this version on."""
 
     where: Where
     files: tuple[str, ...]
@@ -59,4 +59,8 @@ def plan_version(place: str, version: int, content: bytes | None, *, has_feed: b
             f"version {version} of the table {place} changed or removed rows, and kept no changes",
             remedy=f"set {FEED_PROPERTY}=true on the table, and begin behind it with another checkpoint: since-version = {version + 1}",
         )
-    return VersionPlan(Where.FEED, (), has_feed)
+    noted = [unquote(action["cdc"]["path"]) for action in actions if "cdc" in action]
+    gone = [
+        unquote(action["remove"]["path"]) for action in actions if "remove" in action and action["remove"]["dataChange"]
+    ]
+    return VersionPlan(Where.FEED, tuple(sorted(noted or added + gone)), has_feed)

@@ -13,15 +13,15 @@ Rules of this file
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.limits.spark import CHANGES_FEED_BYTES_MAX
-from orbitmq.spark.durable import make_directory, replace_content
+from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
@@ -32,14 +32,21 @@ from orbitmq.spark.pipelines.settings import pipeline
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from orbitmq.spark.log_files.places import FilePlace
 
 _FILE: Final = "changes.json"
-_POSITION: Final = "_position"
+_POSITION: Final = "position"
 _TYPE: Final = "_change_type"
 _BEFORE: Final = "update_preimage"
+_JSON_FORM: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""A row has the same text in every session, whatever its zone is: rows are named by it. Times have all their digits."""
 
 
 class WrittenVersions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +54,15 @@ class WrittenVersions(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     to: str
-    next: int
+    next: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ChangedRows(NamedTuple):
+    """Rows of a version. names: the table's columns. change: what became of a row."""
+
+    frame: DataFrame
+    names: Sequence[str]
+    change: Column
 
 
 @pipeline(ChangesSettings)
@@ -66,23 +81,25 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     table = plain_table(settings.table)
-    folder = place_at(settings.checkpoint)
-    written = written_of(folder, settings, str(table.metadata().id), table.version())
-    has_feed = False
-    if written.next:
-        before = opened(settings.table, written.next - 1).metadata().configuration
-        has_feed = (before.get(FEED_PROPERTY) or "").lower() == "true"
-    log = DeltaLog(table_place(settings.table)).place
+    place, folder = table_place(settings.table), place_at(settings.checkpoint)
+    log = DeltaLog(place)
+    has_feed: bool | None = None
     rows = versions = 0
     stopped = False
-    with run.progress.stage("changes", None) as stage:
+    with held(folder), run.progress.stage("changes", None) as stage:
+        written = written_of(folder, settings, str(table.metadata().id), table.version())
         for version in range(written.next, table.version() + 1):
             if run.stop.requested:
                 stopped = True
                 break
-            plan = plan_version(settings.table, version, log.under(f"{version:020d}.json").content(), has_feed=has_feed)
+            content = log.place.under(f"{version:020d}.json").content() if log.can_be_opened(version) else None
+            if has_feed is None and content is not None:
+                there = opened(settings.table, version).metadata().configuration
+                has_feed = (there.get(FEED_PROPERTY) or "").lower() == "true"
+            plan = plan_version(settings.table, version, content, has_feed=bool(has_feed))
             has_feed = plan.has_feed
             if plan.where is not Where.NOWHERE:
+                _check_files(place, settings, version, plan)
                 count = _write(
                     spark,
                     settings,
@@ -109,7 +126,11 @@ def written_of(folder: FilePlace, settings: ChangesSettings, table: str, version
     """What the checkpoint says, or where a new one begins. ConfigurationError for one of another table or topic."""
     content = folder.under(_FILE).content()
     if content is None:
-        make_directory(folder)
+        if settings.since_version > version + 1:
+            raise ConfigurationError(
+                f"since-version is {settings.since_version}, and the table {settings.table} has versions up to {version}",
+                remedy=f"give one up to {version + 1}, the next that there will be",
+            )
         return WrittenVersions(table=table, to=settings.to, next=settings.since_version)
     try:
         found = msgspec.json.decode(content, type=WrittenVersions)
@@ -132,16 +153,28 @@ def written_of(folder: FilePlace, settings: ChangesSettings, table: str, version
     return found
 
 
-def _rows(spark: SparkSession, settings: ChangesSettings, table: DeltaTable, plan: VersionPlan) -> DataFrame:
-    """The rows of a version, in its columns, with what became of them in `_change_type`. table: opened at that version."""
+def _check_files(place: FilePlace, settings: ChangesSettings, version: int, plan: VersionPlan) -> None:
+    """Raises ConfigurationError where a file of a version is gone."""
+    for file in plan.files:
+        if place.under(file).size() is None:
+            raise ConfigurationError(
+                f"version {version} of the table {settings.table} cannot be read any more: its file {file} is gone, as after a vacuum",
+                remedy=f"begin behind it with another checkpoint, since-version = {version + 1}, and load what the table has by other "
+                "means; vacuum only what was written to the topic",
+            )
+
+
+def _rows(spark: SparkSession, settings: ChangesSettings, table: DeltaTable, plan: VersionPlan) -> ChangedRows:
+    """table: opened at the version."""
     from pyspark.sql import functions as F
 
+    names = [field.name for field in table.schema().fields]
     if plan.where is Where.ADDED_FILES:
         from orbitmq.spark.archives import files_frame
 
-        return files_frame(spark, table, settings.table, plan.files).withColumn(_TYPE, F.lit("insert"))
+        return ChangedRows(files_frame(spark, table, settings.table, plan.files), names, F.lit("insert"))
     frame = spark.createDataFrame(_feed(table, settings.table))
-    return frame if settings.before else frame.where(F.col(_TYPE) != _BEFORE)
+    return ChangedRows(frame if settings.before else frame.where(F.col(_TYPE) != _BEFORE), names, F.col(_TYPE))
 
 
 def _feed(table: DeltaTable, place: str) -> Any:
@@ -167,7 +200,7 @@ def _feed(table: DeltaTable, place: str) -> Any:
         return pa.concat_tables(found) if found else schema.empty_table()
 
 
-def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, version: int, rows: DataFrame) -> int:
+def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, version: int, rows: ChangedRows) -> int:
     """How many rows are stored."""
     name = hashlib.blake2b(f"{table_id}\0{settings.to}".encode(), digest_size=16).hexdigest()
     options: Mapping[str, str] = {
@@ -184,27 +217,31 @@ def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, versio
         return count_of(count)
 
 
-def _messages(rows: DataFrame, settings: ChangesSettings, version: int) -> DataFrame:
+def _messages(rows: ChangedRows, settings: ChangesSettings, version: int) -> DataFrame:
     """Each row as a message. Equal rows are numbered: which of them has which number makes no difference."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    own = [name for name in rows.columns if name != _TYPE]
     for column in (settings.key_column, settings.body_column):
-        if column is not None and column not in own:
+        if column is not None and column not in rows.names:
             raise ConfigurationError(
-                f"the table {settings.table} has no column {column!r}", remedy=f"its columns are {', '.join(own)}"
+                f"the table {settings.table} has no column {column!r}",
+                remedy=f"its columns are {', '.join(rows.names)}",
             )
-    content = F.to_json(F.struct(*(F.col(f"`{name}`") for name in own)), {"ignoreNullFields": "false"})
-    named = rows.withColumn("_json", content).withColumn("_hash", F.sha2(F.concat_ws("/", _TYPE, "_json"), 256))
-    number = F.row_number().over(Window.partitionBy("_hash").orderBy("_hash"))
-    body = F.col("_json") if settings.body_column is None else F.col(f"`{settings.body_column}`")
-    columns = [
-        body.cast("binary").alias("body"),
-        F.create_map(F.lit("changeType"), F.col(_TYPE), F.lit("tableVersion"), F.lit(str(version))).alias("properties"),
-        F.concat_ws("/", "_hash", number.cast("string")).alias(_POSITION),
-    ]
+
+    def own(name: str) -> Column:
+        return F.col(f"`{name.replace('`', '``')}`")
+
+    content = F.to_json(F.struct(*map(own, rows.names)), _JSON_FORM)
+    body = content if settings.body_column is None else own(settings.body_column)
+    columns = [body.cast("binary").alias("body"), rows.change.alias("change"), content.alias("content")]
     if settings.key_column is not None:
-        key = F.col(f"`{settings.key_column}`").cast("string")
+        key = own(settings.key_column).cast("string")
         columns += [key.alias("keys"), key.alias("shardingKey")]
-    return named.select(*columns)
+    named = rows.frame.select(*columns).withColumn("hash", F.sha2(F.concat_ws("/", "change", "content"), 256))
+    number = F.row_number().over(Window.partitionBy("hash").orderBy("hash"))
+    return named.select(
+        F.create_map(F.lit("changeType"), "change", F.lit("tableVersion"), F.lit(str(version))).alias("properties"),
+        F.concat_ws("/", "hash", number.cast("string")).alias(_POSITION),
+        *(name for name in named.columns if name not in ("change", "content", "hash")),
+    )
