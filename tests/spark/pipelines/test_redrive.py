@@ -9,7 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from stored_messages import bodies, stored
 
 import orbitmq
@@ -93,16 +95,30 @@ def test_letters_are_counted_and_chosen_in_an_archive(
     assert {(line["group"], line["topic"]) for line in lines} == {(group, topic)}
     assert {line["reason"] for line in lines} == {str(number) for number in range(COUNT)}
 
+    began_ms = int(time.time() * 1000)
     chosen = {"archive": str(place), "where": "tags = 'odd'", "checkpoint": str(tmp_path / "odd"), **more}
+    chosen["since_ms"] = began_ms - 3_600_000
     monkeypatch.setattr(letter_sources, "replace_content", _killed)
     with pytest.raises(StoreError, match="killed"):
         redrive(spark, **chosen)
     monkeypatch.undo()
     assert redrive(spark, **chosen).rows_written == COUNT // 2, "again, and the brokers recognise them"
-    assert redrive(spark, **chosen).rows_read == 0, "the place is kept"
+    assert redrive(spark, **{**chosen, "since_ms": began_ms - 3_000_000}).rows_read == 0, "the place is kept"
+    with pytest.raises(ConfigurationError, match=r"of letters since .*: older ones were passed over"):
+        redrive(spark, **{**chosen, "since_ms": None})
     assert redriven(name_server, topic) == bills(odd=True)
-    with pytest.raises(ConfigurationError, match="another choice of letters"):
-        redrive(spark, **{**chosen, "where": "tags = 'even'"})
+    for where in ("tags = 'even'", "(" * 3_000 + "true" + ")" * 3_000, "exists (select"):
+        with pytest.raises(ConfigurationError, match=r"another choice of letters|cannot be asked of dead letters"):
+            redrive(spark, **{**chosen, "where": where})
+    of_a_log = DeltaTable(place).to_pyarrow_table()  # which has no name
+    at = of_a_log.schema.get_field_index("brokerName")
+    of_a_log = of_a_log.set_column(at, "brokerName", pa.nulls(len(of_a_log), pa.string()))
+    write_deltalake(tmp_path / "other", of_a_log, partition_by=["day"])
+    chosen["archive"] = str(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="of the archive with the id"):
+        redrive(spark, **chosen)
+    dry = redrive(spark, **{**chosen, "checkpoint": str(tmp_path / "dry"), "dry_run": True})
+    assert dry.details[f"would go to {topic}"] == COUNT // 2
     assert redrive(spark, **more).rows_written == COUNT, (
         "from the topic: all have the names that they have in the archive"
     )

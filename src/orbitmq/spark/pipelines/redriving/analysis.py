@@ -68,7 +68,7 @@ def dead_letters(spark: SparkSession, *, settings: DeadLetterSettings, run: Run 
             f"there are more than {DEAD_LETTER_COUNTS_MAX} counts",
             remedy="count a longer time together: per; or fewer groups",
         )
-    found.sort(key=lambda row: (-row["letters"], row["group"], row["at_ms"]))
+    found.sort(key=lambda row: (-row["letters"], row["group"], -1 if row["at_ms"] is None else row["at_ms"]))
     if settings.to is not None:
         folder = place_at(settings.to)
         make_directory(folder)

@@ -146,7 +146,7 @@ def letters(batch: pa.RecordBatch) -> Iterator[StoredMessage]:
             topic=row["topic"],
             properties=b"",
         )
-        queue = MessageQueue(row["topic"], row["brokerName"], row["queueId"])
+        queue = MessageQueue(row["topic"], row["brokerName"] or "", row["queueId"])
         yield StoredMessage(record, row["body"], dict(row["properties"] or ()), queue)
 
 

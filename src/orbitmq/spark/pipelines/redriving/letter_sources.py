@@ -10,18 +10,21 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from orbitmq.client._async.administration.redrive import Redrive
 from orbitmq.client._async.client import Client
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.redrive import RedriveOrder
 from orbitmq.errors import ConfigurationError
+from orbitmq.instants import instant
 from orbitmq.protocol.names import dlq_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.durable import make_directory, replace_content
+from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.condition import rows_where
 from orbitmq.spark.pipelines.failed_jobs import job_errors
@@ -39,6 +42,9 @@ _COLUMNS: Final = tuple(column.split()[0] for column in LETTER_SCHEMA.split(", "
 
 class LetterSource(Protocol):
     """Of one run."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Around a run. StoreLockedError where another run has the place."""
 
     def ranges(self) -> list[QueueRange]:
         """What there is to look at, fixed at the start."""
@@ -61,6 +67,9 @@ class TopicLetters:
         self._order = order
         self._brokers = cluster(parse_addresses(settings.name_server or ""), settings.connect)
 
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()  # who is slower notes an older place, and brokers recognise what is sent again
+
     def ranges(self) -> list[QueueRange]:
         async def spans(client: Client) -> Any:
             return await Redrive(client, client.admin, self._order).spans()
@@ -82,7 +91,11 @@ class TopicLetters:
 
 
 class _Kept(msgspec.Struct, kw_only=True):
+    """What a checkpoint keeps. table: the id of the archive's table. since_ms: older letters were not looked at."""
+
     choice: str
+    table: str
+    since_ms: int = 0
     places: list[tuple[MessageQueue, int]] = []
 
 
@@ -90,14 +103,16 @@ class ArchivedLetters:
     """An archive that has the dead-letter topic. The place is in the checkpoint."""
 
     def __init__(self, spark: SparkSession, settings: RedriveSettings, order: RedriveOrder) -> None:
-        """Raises ConfigurationError for an archive without the columns of a letter, and for a checkpoint of another choice."""
+        """Raises ConfigurationError for an archive without the columns of a letter."""
         from pyspark.sql import functions as F
 
         from orbitmq.spark.archives import archive, kinds_of
+        from orbitmq.spark.pipelines.archiving.table import opened
 
         self._place = str(settings.archive)
         self._dry_run = settings.dry_run
         frame = archive(self._place, spark=spark)
+        table = str(opened(self._place).metadata().id)
         kinds = kinds_of(frame, self._place, ("storeTimestamp", *_COLUMNS), "a redrive")
         if not kinds["properties"].startswith("map"):
             raise ConfigurationError(
@@ -113,9 +128,17 @@ class ArchivedLetters:
                 letters = letters.where(F.col("storeTimestamp") >= at if since else F.col("storeTimestamp") < at)
         self._letters = letters.select(*_COLUMNS)
         self._folder = place_at(str(settings.checkpoint))
-        self._kept = self._read(f"{order.progress} where {settings.where}", again=settings.again)
+        choice = f"{choice_of(order)} where {settings.where}"
+        self._kept = _Kept(choice=choice, table=table, since_ms=settings.since_ms or 0)
+        self._again = settings.again
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._dry_run else held(self._folder)
 
     def ranges(self) -> list[QueueRange]:
+        """Raises ConfigurationError for a checkpoint of another choice."""
+        if not self._again:
+            self._kept = self._read(self._kept)
         from pyspark.sql import functions as F
 
         groups = self._letters.groupBy("topic", "brokerName", "queueId")
@@ -134,7 +157,10 @@ class ArchivedLetters:
         from pyspark.sql import functions as F
 
         def belongs(one: QueueRange) -> Any:
-            where = (F.col("brokerName") == one.queue.broker_name) & (F.col("queueId") == one.queue.queue_id)
+            broker = (
+                F.coalesce("brokerName", F.lit("")) == one.queue.broker_name
+            )  # an archive of a log may have no name
+            where = broker & (F.col("queueId") == one.queue.queue_id)
             return where & (F.col("queueOffset") >= one.begin) & (F.col("queueOffset") < one.end)
 
         return self._letters.where(reduce(lambda one, other: one | other, map(belongs, piece)))
@@ -143,22 +169,39 @@ class ArchivedLetters:
         if self._dry_run:
             return
         self._kept.places = sorted({**dict(self._kept.places), **places}.items())
-        make_directory(self._folder)
         replace_content(self._folder.under(_FILE), msgspec.json.encode(self._kept))
 
-    def _read(self, choice: str, *, again: bool) -> _Kept:
+    def _read(self, begun: _Kept) -> _Kept:
+        """What a run begins with. begun: without any place."""
         content = self._folder.under(_FILE).content()
-        if content is None or again:
-            return _Kept(choice=choice)
+        if content is None:
+            return begun
         try:
             found = msgspec.json.decode(content, type=_Kept)
         except msgspec.DecodeError as error:
             raise ConfigurationError(
                 f"{self._folder.under(_FILE).path} cannot be read: {error}", remedy="begin with another checkpoint"
             ) from error
-        if found.choice != choice:
+        if found.choice != begun.choice:
             raise ConfigurationError(
-                f"the checkpoint {self._folder.path} is of another choice of letters: {found.choice!r}, and this is {choice!r}",
+                f"the checkpoint {self._folder.path} is of another choice of letters: {found.choice!r}, and this is {begun.choice!r}",
                 remedy="give each choice a checkpoint of its own",
             )
-        return found
+        if found.table != begun.table:
+            raise ConfigurationError(
+                f"the checkpoint {self._folder.path} is of the archive with the id {found.table}; "
+                f"{self._place} has the id {begun.table}",
+                remedy="give each archive a checkpoint of its own",
+            )
+        if found.since_ms > begun.since_ms:
+            raise ConfigurationError(
+                f"the checkpoint {self._folder.path} is of letters since {instant(found.since_ms)}: older ones were passed over",
+                remedy="give the same since or a later one; for older letters another checkpoint, what was sent is recognised",
+            )
+        return replace(found, since_ms=begun.since_ms)
+
+
+def choice_of(order: RedriveOrder) -> str:
+    """Which letters, and where to. Without times: `since = "2d"` is another instant in every run, and a place in a queue holds for later
+    ones."""
+    return replace(order, selection=replace(order.selection, since_ms=None, until_ms=None)).progress

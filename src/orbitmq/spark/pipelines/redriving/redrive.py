@@ -59,29 +59,8 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
     source: LetterSource = (
         TopicLetters(spark, settings, order) if settings.archive is None else ArchivedLetters(spark, settings, order)
     )
-    ranges = source.ranges()
-    result = RedriveResult(
-        group=settings.group, dry_run=settings.dry_run, total=sum(one.end - one.begin for one in ranges)
-    )
-    stopped = False
-    with run.progress.stage(f"dead letters of {settings.group}", result.total) as stage:
-        for piece in slices_of(ranges, _slice_letters(settings.rate)):
-            left = None if settings.count is None else settings.count - result.redriven
-            if left == 0:
-                break
-            if run.stop.requested:
-                stopped = True
-                break
-            before = result.looked_at
-            with job_errors(f"redriving dead letters of group {settings.group!r}"):
-                parts = _settled(settings, replace(order, max_count=left), source.rows(piece))
-            places = together(result, parts)
-            came_back = any(part.came_back for part in parts)
-            ends = places if settings.count is not None or came_back else {one.queue: one.end for one in piece}
-            source.keep(ends)
-            stage.advance(result.looked_at - before)
-            if came_back:
-                break
+    with source.held():
+        result, stopped = _redriven(settings, order, source, run)
     return Summary(
         pipeline="redrive",
         rows_read=result.looked_at,
@@ -92,6 +71,34 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
         failed=bool(result.refused),
         details=_details(result),
     )
+
+
+def _redriven(
+    settings: RedriveSettings, order: RedriveOrder, source: LetterSource, run: Run
+) -> tuple[RedriveResult, bool]:
+    """What became of the letters, and whether a stop request ended the run."""
+    ranges = source.ranges()
+    result = RedriveResult(
+        group=settings.group, dry_run=settings.dry_run, total=sum(one.end - one.begin for one in ranges)
+    )
+    with run.progress.stage(f"dead letters of {settings.group}", result.total) as stage:
+        for piece in slices_of(ranges, _slice_letters(settings.rate)):
+            left = None if settings.count is None else settings.count - result.redriven
+            if left == 0:
+                break
+            if run.stop.requested:
+                return result, True
+            before = result.looked_at
+            with job_errors(f"redriving dead letters of group {settings.group!r}"):
+                parts = _settled(settings, replace(order, max_count=left), source.rows(piece))
+            places = together(result, parts)
+            came_back = any(part.came_back for part in parts)
+            ends = places if settings.count is not None or came_back else {one.queue: one.end for one in piece}
+            source.keep(ends)
+            stage.advance(result.looked_at - before)
+            if came_back:
+                break
+    return result, False
 
 
 def _slice_letters(rate: float | None) -> int:
