@@ -115,6 +115,11 @@ def import_archive(old: str, new: str) -> ImportDone:
         source=state.source, fixed={name: text for name, text in state.fixed.items() if name != "columns"}
     )
     there, ends, mark = numbers_of(new, form), state.numbers(), import_application(state.owner)
+    if mark in there and there[mark] < state.batch:
+        raise ConfigurationError(
+            f"{new} has {old} up to batch {there[mark]}, and its run went on to batch {state.batch} since",
+            remedy="import it into a new directory, when nothing archives into it any more",
+        )
     if mark in there:
         DeltaLog(target).sync(opened(new).version())  # whoever put it may have been killed before
         return ImportDone()

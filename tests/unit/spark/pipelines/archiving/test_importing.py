@@ -116,6 +116,14 @@ def test_again_is_as_good_as_once(old: Path, new: Path) -> None:
     assert (DeltaTable(new).version(), rows_of(new)) == (version, ROWS)
 
 
+def test_an_old_archive_whose_run_went_on_is_not_taken_for_imported(old: Path, new: Path) -> None:
+    imported(old, new)
+    write_state(old, {**state(old), "batch": state(old)["batch"] + 1, "files": []})
+    with pytest.raises(ConfigurationError, match=r"up to batch 3, and its run went on to batch 4 since"):
+        imported(old, new)
+    assert rows_of(new) == ROWS
+
+
 class Killed(BaseException):
     """Nothing of ours catches it."""
 
