@@ -31,27 +31,6 @@ ALLOWED = {
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
     "streamWriter": "Spark calls it",
-    **dict.fromkeys(
-        (
-            "raw_end",
-            "truncate",
-        ),
-        "what replication tells and asks a store (decision 0105); nothing cuts a log yet",
-    ),
-    **dict.fromkeys(
-        (
-            "TimedReplica",
-            "gone",
-            "tick",
-            "first_view",
-            "accept_loss",
-            "add_learner",
-            "remove",
-            "refusal",
-            "opened_engine",
-        ),
-        "the core of the replicated group (decision 0125); its driver comes next",
-    ),
     "session_token": "a header field of calls; nobody here gives temporary credentials",
 }
 

@@ -12,7 +12,7 @@ ANSWERS: Final = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-    PutStatus.UNKNOWN: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.UNKNOWN: ResponseCode.SYSTEM_ERROR,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 
@@ -24,5 +24,6 @@ IN_PART: Final = {
 """What became of it, for the end of a sentence: it counts, and may be lost with fewer disks than was asked for."""
 
 NOT_CONFIRMED: Final = (
-    "the broker stopped leading before this was confirmed: it may stay or not; send it again with the same key"
+    "this was not confirmed: copies did not have it in time, or the broker leads no more; it may stay or not; send it again "
+    "with the same key"
 )

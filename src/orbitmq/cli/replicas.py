@@ -262,6 +262,27 @@ def reseed(
     )
 
 
+@app.command(name="accept-loss", cls=ClusterCommand)
+def accept_loss(
+    member: Annotated[
+        str, typer.Argument(metavar="MEMBER", help="The member that is to lead, by host:port.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Accept it; without this only what may be lost is told.")] = False,
+    although_leader_lives: Annotated[
+        bool, typer.Option("--although-leader-lives", help="What its leader takes from then on is lost.")
+    ] = False,
+) -> None:
+    """Have a member of a replicated group lead with what it has, when nobody who has everything is left."""
+
+    async def work(client: Client) -> int:
+        return await client.admin.promote_slave(
+            member, although_master_lives=although_leader_lives, although_behind=yes
+        )
+
+    end = run(work)
+    show_done(f"{member} leads the group, with its log up to position {end}", {"address": member, "end": end})
+
+
 @app.command(cls=ClusterCommand)
 def remove(master: MasterArgument, slave_id: IdArgument) -> None:
     """Have a master forget a slave, so that another directory may come with its brokerId: one that was emptied, or of another machine."""
@@ -295,6 +316,11 @@ def told_by(ha: HaRuntimeInfo, facts: Mapping[str, str]) -> dict[str, Any]:
         "confirmed_end": _number(facts.get("orbitmqReplicaConfirmedEnd")),
         "trouble": facts.get("orbitmqReplicaTrouble"),
     }
+    if member := facts.get("orbitmqReplicaMember"):
+        told["member"] = member
+        told["epoch"] = _number(facts.get("orbitmqReplicaEpoch"))
+        told["in_sync"] = _names(facts.get("orbitmqReplicaInSync", ""))
+        told["learners"] = _names(facts.get("orbitmqReplicaLearners", ""))
     if ha.master:
         told["listens_at"] = facts.get("orbitmqReplicaPort")
         told["copies_needed"] = _number(facts.get("orbitmqReplicaCopiesNeeded"))
@@ -308,6 +334,10 @@ def told_by(ha: HaRuntimeInfo, facts: Mapping[str, str]) -> dict[str, Any]:
     told["since_ms"] = _number(facts.get("orbitmqReplicaSinceMillis"))
     told["last_read_ms"] = client.last_read_timestamp or None
     return told
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
@@ -349,6 +379,8 @@ def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One broker as lines of the table."""
     row = {name: told.get(name) for name in ("broker", "id", "address", "role", "log_end")}
     row["confirmed"] = told.get("confirmed_end")
+    if "member" in told:
+        row["role"] = f"{told['role']} {told['member']} in epoch {told['epoch']}"
     if "problem" in told:
         return [{**row, "state": "no answer", "note": told["problem"]}]
     if "slaves" not in told:

@@ -52,3 +52,52 @@ SWITCH_MS: Final = 5_000
 
 CLOCK_OFF_MS: Final = 500
 """A member whose clock differs so much from its leader's leads last: what is due would move by that."""
+
+# --- the link between members -----------------------------------------------------------------------------------------
+MEMBER_FRAME_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
+"""One frame: a piece of the log as long as the pair's longest, or the marks of a log, with what stands around them."""
+
+MEMBER_HELLO_BYTES_MAX: Final = 4 * 1024
+"""The first frame of a connection, whose sender is not known yet: seven names and a proof."""
+
+MEMBER_HELLO_MS: Final = 5_000
+"""A connection that has not said within this who is there is closed, and one that was not greeted."""
+
+MEMBER_CONNECTIONS_MAX: Final = 4 * GROUP_MEMBERS_MAX
+"""At the port for members, strangers that have said nothing yet included. A further one is closed at once."""
+
+MEMBER_MESSAGES_WAIT_MAX: Final = 32
+"""Messages for a member that is being connected to; the oldest go. All of them are said again by whoever needs an answer."""
+
+MEMBER_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Waiting to leave for one member that does not read: then its connection is closed."""
+
+MEMBER_RETRY_FIRST_MS: Final = 100
+"""Before another member is connected to again. Each failure doubles it."""
+
+MEMBER_RETRY_MS: Final = 1_000
+"""That pause at most: a member that comes back is reached within a second."""
+
+GROUP_DISK_WAIT_MS: Final = 3_600_000
+"""A member of a group does not answer for its disk alone (code 10): what is not confirmed within `UNCONFIRMED_MS` is unknown, whatever it
+waits for. Longer than that."""
+
+# --- the driver -------------------------------------------------------------------------------------------------------
+GROUP_TICK_MS: Final = 100
+"""Between two looks at the time: what is due is late by that at most."""
+
+GROUP_KEEP_RETRY_MS: Final = 500
+"""Before an epoch is written again, where that failed; nothing is said in it meanwhile."""
+
+FOUNDING_WAIT_MS: Final = 2_000
+"""A member without a log founds a group only when nobody has done so within this: one that has a log, and is started beside it, goes
+first."""
+
+JOINING_RETRY_MS: Final = 1_000
+"""Before the engine is asked again by a member that is in no group yet."""
+
+PLACES_READ_MS: Final = 5_000
+"""Between two looks at where the other members are, although nothing seems to have changed."""
+
+GROUP_SWITCH_ANSWER_MS: Final = 10_000
+"""A person who asked for another leader hears within this what became of it: the switch itself gives up before."""

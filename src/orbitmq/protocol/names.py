@@ -52,6 +52,8 @@ RECURRING_TOPIC: Final = "orbitmq_sys_recurring"
 TABLES_TOPIC: Final = "orbitmq_sys_tables"
 """Ours: changes of topics, groups and whatever else a broker has to know beside its messages, as records. It is in no table of topics:
 nobody pulls it."""
+EPOCHS_TOPIC: Final = "orbitmq_sys_epochs"
+"""Ours: who led a replicated group from where on. Each leader writes one record before anything else. In no table of topics either."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -93,6 +95,7 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         TIMER_CHANGES_TOPIC,
         RECURRING_TOPIC,
         TABLES_TOPIC,
+        EPOCHS_TOPIC,
     }
 )
 """System topics with a fixed name; others begin with `rmq_sys_` or `orbitmq_sys_`, or bear the cluster's or the broker's name."""
@@ -111,6 +114,7 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         TIMER_CHANGES_TOPIC,
         RECURRING_TOPIC,
         TABLES_TOPIC,
+        EPOCHS_TOPIC,
     }
 )
 """Topics that only the broker itself writes to, with those that begin with `OWN_TOPIC_PREFIX` or `REVIVE_TOPIC_PREFIX`. RocketMQ lets

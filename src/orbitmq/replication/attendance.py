@@ -23,6 +23,7 @@ from orbitmq.limits.group import (
     MEMBER_LEVEL_MS,
 )
 from orbitmq.limits.replication import LOG_AGE_STEP_MS
+from orbitmq.replication.copies import CopyLag
 from orbitmq.replication.log_ages import LogAges
 from orbitmq.replication.replica_steps import Standing
 from orbitmq.units import NS_PER_MS
@@ -50,6 +51,12 @@ class Attendance:
         if self._began_ns > since_ns:
             return False
         return self._heard_ns.get(member, 0) < since_ns or end is None or end < self._ages.end_at(since_ns)
+
+    def lag(self, end: int | None, now_ns: int) -> CopyLag:
+        """Of a member that has reported so much; in time as far as that is remembered, some seconds."""
+        since_ns = self._ages.written_ns(end or 0)
+        waited_ms = 0 if since_ns is None else max(now_ns - since_ns, 0) // NS_PER_MS
+        return CopyLag(max(self._ages.end - (end or 0), 0), waited_ms)
 
     def is_level(self, member: str, end: int | None, now_ns: int) -> bool:
         """Of a learner."""

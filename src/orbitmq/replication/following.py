@@ -57,6 +57,11 @@ class FollowerSession:
                 f"its leader's log is another one from {shared.end} on, and {confirmed} was confirmed here",
                 "a loss was accepted, or a disk has lost what it had: put its store aside, and have it copied anew",
             )
+        if log.written and shared.end < leader.start:
+            return NotFollowed(
+                f"it has the log up to {shared.end}, its leader's begins at {leader.start}",
+                "put its store aside, and have it copied anew",
+            )
         return shared.end
 
     def match(self, written: int) -> None:

@@ -44,6 +44,19 @@ class Demoted(msgspec.Struct, frozen=True, omit_defaults=True):
     port: str = ""
 
 
+class KeptMember(msgspec.Struct, omit_defaults=True):
+    """This directory is a member of a replicated group."""
+
+    group: str
+    name: str
+    epoch: int = 0
+    serial: int = 0
+    boot: str = ""
+    """As in `KeptEpoch`."""
+    places: dict[str, str] = {}
+    """Where the other members were reached when that was last heard: ports for members, by name."""
+
+
 class KeptState(msgspec.Struct):
     directory: str
     """32 hexadecimal digits, made once at random."""
@@ -68,6 +81,7 @@ class KeptState(msgspec.Struct):
     aside_end: int = 0
     """With `aside`: where the log of the master ended when that was decided."""
     far: FarStorage = msgspec.field(default_factory=FarStorage)
+    member: KeptMember | None = None
 
     def note_copy(self, address: str) -> bool:
         """A broker there has this log; whether that is news."""
@@ -86,6 +100,7 @@ class KeptState(msgspec.Struct):
             **({} if not self.aside else {"aside": self.aside, "asideEnd": self.aside_end}),
             **({} if not self.copies else {"copies": self.copies}),
             **({} if self.far == FarStorage() else {"far": msgspec.to_builtins(self.far)}),
+            **({} if self.member is None else {"member": msgspec.to_builtins(self.member)}),
             "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
@@ -102,6 +117,7 @@ class _Table(msgspec.Struct):
     aside_end: int = msgspec.field(default=0, name="asideEnd")
     copies: list[str] = []
     far: FarStorage = msgspec.field(default_factory=FarStorage)
+    member: KeptMember | None = None
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
@@ -139,4 +155,5 @@ def read_state(table: object, new_directory: str) -> KeptState:
         aside=read.aside,
         aside_end=read.aside_end,
         far=read.far,
+        member=read.member,
     )

@@ -24,6 +24,7 @@ from orbitmq.limits.group import (
 )
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.attendance import Attendance, LeaderWatch
+from orbitmq.replication.copies import CopyLag
 from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import Effect, Input, ReplicaRole, Standing
 from orbitmq.units import NS_PER_MS
@@ -56,6 +57,14 @@ class TimedReplica:
         """A connection to it is gone, and is refused."""
         if member == self.replica.leader:
             self._watch.is_gone = True
+
+    def silent_ms(self, now_ns: int) -> int:
+        """Since when nothing was heard of the leader that this member follows."""
+        return self._watch.silent_ms(now_ns)
+
+    def lag(self, end: int | None, now_ns: int) -> CopyLag:
+        """How far behind this leader a member is that has reported so much."""
+        return self._attendance.lag(end, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""

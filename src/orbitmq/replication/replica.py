@@ -132,8 +132,9 @@ class Replica:
             return
         if self.counting.hello(said.sender, said.session):
             self._effects.append(steps.EndStream(said.sender))
+            log = self.log
             self._send(
-                said.sender, steps.Welcome(self.name, self.epoch, said.session, self.log.marks, self.log.written)
+                said.sender, steps.Welcome(self.name, self.epoch, said.session, log.marks, log.written, log.start)
             )
 
     def _follow(self, said: steps.Follow) -> None:
@@ -190,11 +191,12 @@ class Replica:
             following.cutting = end
             self._effects.append(steps.CutLog(end))
         else:
-            self._match()
+            self._match(self.log.written or said.start)
 
-    def _match(self) -> None:
-        self.following.match(self.log.written)
-        self._send(self.leader, steps.Follow(self.name, self.epoch, self.session, self.log.written))
+    def _match(self, end: int) -> None:
+        """Go on from there: an empty log begins where that of its leader does."""
+        self.following.match(end)
+        self._send(self.leader, steps.Follow(self.name, self.epoch, self.session, end))
         self._say_where()
 
     def _records(self, said: steps.Records) -> None:
@@ -221,7 +223,7 @@ class Replica:
                 self.counting.marker_end = log.written
             self._count()
         elif self.following.has_cut(log.written):
-            self._match()
+            self._match(log.written)
         elif self.following.is_matched and self.safe_end > before:
             self._say_where()
             self._confirm(min(self.following.confirmed, self.safe_end))

@@ -51,6 +51,8 @@ class Welcome(NamedTuple):
     session: FollowSession
     marks: tuple[EpochMark, ...]
     end: int
+    start: int = 0
+    """Where the log begins: what was before it has been removed."""
 
 
 class Follow(NamedTuple):
@@ -119,6 +121,8 @@ class LogIs(NamedTuple):
     written: int
     synced: int
     marks: tuple[EpochMark, ...]
+    start: int = 0
+    """Where it begins; 0 too where nothing was removed."""
 
 
 class DispatchedTo(NamedTuple):

@@ -41,6 +41,16 @@ class BrokerKind(enum.Enum):
     """It copies the log of a master, and takes no messages."""
 
 
+class ReplicationAck(enum.Enum):
+    """When a member of a replicated group says that it has something."""
+
+    DISK = "disk"
+    """When a sync has covered it."""
+
+    MEMORY = "memory"
+    """When it is written: a power failure of all members of the set may take it."""
+
+
 class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     kind: BrokerKind = BrokerKind.ASYNC_MASTER
     listens: bool = True
@@ -67,6 +77,10 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_all: bool = False
     behind_bytes_max: int = COPY_BEHIND_BYTES_MAX
     timeout_ms: int = COPY_TIMEOUT_MS
+    replica_name: str = ""
+    """Of this member of a replicated group, whose name is brokerName; empty where it is no member of any."""
+
+    ack: ReplicationAck = ReplicationAck.DISK
     refuses: bool = False
     """With too few copies nothing is written, instead of written and answered with a warning. At a slave: from when it is a synchronous
     master on."""
@@ -114,14 +128,49 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def confirms_alone(self) -> bool:
         """Whether what a start finds behind the confirmed offset may count without a word of a copy."""
-        return not (self.refuses and self.kind is BrokerKind.SYNC_MASTER)
+        return not (self.is_member or (self.refuses and self.kind is BrokerKind.SYNC_MASTER))
+
+    @property
+    def is_member(self) -> bool:
+        """Of a replicated group."""
+        return self.engine is not None
 
     def as_kind(self, kind: BrokerKind) -> ReplicationSettings:
         """The same with another role."""
         return msgspec.structs.replace(self, kind=kind)
 
+    def _check_member(self, broker_id: int) -> None:
+        if self.is_member and not self.replica_name:
+            raise ConfigurationError(
+                "replicationEngine is set, and replicaName is not",
+                remedy="give each member of the group a name of its own, which it keeps: replicaName",
+            )
+        if not self.is_member:
+            if self.replica_name or self.ack is not ReplicationAck.DISK:
+                raise ConfigurationError(
+                    "replicaName and replicationAck are of a replicated group, and replicationEngine is not set",
+                    remedy="name the engine, or remove them",
+                )
+            return
+        pair = {
+            "brokerRole": self.kind is not BrokerKind.ASYNC_MASTER,
+            "brokerId": broker_id != 0,
+            "haMasterAddress": bool(self.master_addresses),
+            "haEnable": not self.listens,
+            "refuseWithoutCopies": self.refuses,
+            "totalReplicas": self.total_replicas > 1,
+            "inSyncReplicas": self.in_sync_replicas > 1,
+            "minInSyncReplicas": self.min_in_sync_replicas > 1,
+        }
+        if given := ", ".join(name for name, is_given in pair.items() if is_given):
+            raise ConfigurationError(
+                f"{given}: these are of a master and its slaves, and replicationEngine makes this broker a member of a replicated group",
+                remedy="remove them: a group chooses its leader, and waits for all that are in sync",
+            )
+
     def check(self, broker_id: int) -> None:
         """Raises ConfigurationError where the values do not go together."""
+        self._check_member(broker_id)
         if self.kind is BrokerKind.SLAVE and broker_id < 1:
             raise ConfigurationError(
                 f"brokerRole = SLAVE and brokerId = {broker_id}",
@@ -140,10 +189,6 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"haMasterAddress = {';'.join(self.master_addresses)}",
                 remedy="a slave has one master: give its address",
-            )
-        if self.engine is not None:
-            raise ConfigurationError(
-                f"replicationEngine = {self.engine}: no replicated group is built yet", remedy="leave it out"
             )
         try:
             self.link()

@@ -66,6 +66,7 @@ from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 if TYPE_CHECKING:
     from orbitmq.broker.saved_access import SavedAccess
+    from orbitmq.server.replication.group.group_role import GroupRole
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -214,8 +215,19 @@ class BrokerRole:
         if tables is not None and tables.lowest_needed() == lowest_pending:
             tables.take_below(lowest_pending + 1, 1)
 
-    def _made_replication(self) -> ReplicationRole:
+    def _made_replication(self) -> ReplicationRole | GroupRole:
         led = LedByRocketMQ(self._reserve.files, self._process.settings.data)
+        kept = ConfigFile(self._reserve.files, self._process.settings.data / "config" / REPLICATION_FILE)
+
+        def settle() -> None:
+            led.settle(self.store.log, self.release, self.derived.timers)
+
+        if self._process.settings.replication.is_member:
+            from orbitmq.server.replication.group.group_role import GroupRole  # most brokers are in no group
+
+            return GroupRole(
+                self._process, self.store, self.appenders, self.derived, self.registrar, kept, settle=settle
+            )
         return ReplicationRole(
             self._process,
             self.store,
@@ -223,9 +235,9 @@ class BrokerRole:
             self.derived,
             self.registrar,
             self.port,
-            ConfigFile(self._reserve.files, self._process.settings.data / "config" / REPLICATION_FILE),
+            kept,
             self._copied_tables(led),
-            settle=lambda: led.settle(self.store.log, self.release, self.derived.timers),
+            settle=settle,
             tables_changed=self._tables_copied,
         )
 

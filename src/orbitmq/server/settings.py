@@ -23,9 +23,10 @@ import msgspec
 from orbitmq.broker.messaging.settings import MessagingSettings
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.group import GROUP_DISK_WAIT_MS
 from orbitmq.limits.server import CONNECTION_IDLE_MS, LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.replication.settings import ReplicationSettings
+from orbitmq.replication.settings import ReplicationAck, ReplicationSettings
 from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
@@ -34,7 +35,7 @@ from orbitmq.server.proxy_file import FILE, check_same, check_switches, read_pro
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
 from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse
-from orbitmq.store.settings import StoreSettings
+from orbitmq.store.settings import FlushDiskType, StoreSettings
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_NAMESERVER_PORT: Final = 9_876
@@ -355,6 +356,8 @@ class _Assembly:
         broker = BrokerSettings(**sections["broker"])  # type: ignore[arg-type]
         replication = ReplicationSettings(**sections["replication"])  # type: ignore[arg-type]
         replication.check(broker.broker_id)
+        if replication.is_member:
+            store = self._store_of_member(store, replication.ack)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -381,6 +384,16 @@ class _Assembly:
             nameserver_changes=nameserver_changes,
             warnings=tuple(warnings),
         )
+
+    def _store_of_member(self, store: StoreSettings, ack: ReplicationAck) -> StoreSettings:
+        """When the log is synced follows from what its members acknowledge. How long a send waits the group decides."""
+        flush = FlushDiskType.SYNC_FLUSH if ack is ReplicationAck.DISK else FlushDiskType.ASYNC_FLUSH
+        if "store.flush_disk_type" in self._winners and store.flush_disk_type is not flush:
+            raise ConfigurationError(
+                f"flushDiskType = {store.flush_disk_type.value} and replicationAck = {ack.value}",
+                remedy="remove flushDiskType: replicationAck says when a message is safe",
+            )
+        return msgspec.structs.replace(store, flush_disk_type=flush, sync_flush_timeout_ms=GROUP_DISK_WAIT_MS)
 
     def _check_access(self, access: AccessSettings) -> None:
         has_table = Role.BROKER in self._roles and access.authenticates

@@ -17,7 +17,7 @@ from typing import Final
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.replication.engine_address import parse_engine
-from orbitmq.replication.settings import BrokerKind
+from orbitmq.replication.settings import BrokerKind, ReplicationAck
 from orbitmq.server.keys import Key, ValueKind
 from orbitmq.server.tls_settings import ClientCertificates, TlsMode
 from orbitmq.store.settings import FlushDiskType
@@ -33,6 +33,7 @@ _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:;,]+):([0-9]{1,5})")
 type_of_choice: Final[dict[str, type[enum.Enum]]] = {
     "flushDiskType": FlushDiskType,
     "brokerRole": BrokerKind,
+    "replicationAck": ReplicationAck,
     "tls.server.mode": TlsMode,
     "tls.server.need.client.auth": ClientCertificates,
 }

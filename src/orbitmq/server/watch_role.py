@@ -51,6 +51,7 @@ from orbitmq.telemetry.transaction_metrics import TransactionMetrics
 
 if TYPE_CHECKING:
     from orbitmq.server.http_access import HttpAccess
+    from orbitmq.server.replication.group.group_role import GroupRole
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -182,9 +183,11 @@ class WatchRole:
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
 
-    def watch_replication(self, role: ReplicationRole) -> None:
+    def watch_replication(self, role: ReplicationRole | GroupRole) -> None:
         """Of a broker, whose role may change. A slave that follows nobody is not ready; a master that lacks copies serves, and says so."""
-        self.watching.registry.add(ReplicaMetrics(role, self._clock))
+        self.watching.registry.add(
+            ReplicaMetrics(role, self._clock) if isinstance(role, ReplicationRole) else role.collector()
+        )
 
         def readiness() -> list[UnreadyReason]:
             return [UnreadyReason("not_following", text)] if role.is_slave and (text := role.trouble) else []

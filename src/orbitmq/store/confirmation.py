@@ -14,7 +14,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Reversible
 from typing import Final
 
 from orbitmq.clock import Clock
@@ -83,7 +83,7 @@ class Confirmation:
         return len(self._waiters)
 
     @property
-    def tail(self) -> Iterable[Dispatched]:
+    def tail(self) -> Reversible[Dispatched]:
         """What is written and not confirmed, in log order."""
         return self._held
 
@@ -192,9 +192,10 @@ class Confirmation:
         self._copies_late = _nothing
         self.look_again()
 
-    def give_up_waiting(self) -> None:
-        """Whether what is not confirmed stays is for another broker to say: tell those who wait UNKNOWN. The records stay as they are."""
-        self._waiters.give_up(PutStatus.UNKNOWN)
+    def give_up_waiting(self, up_to: int = NEVER) -> None:
+        """Whether what is not confirmed stays is for another broker to say: tell those who wait for a record that ends at `up_to` or before
+        UNKNOWN. The records stay as they are."""
+        self._waiters.give_up(PutStatus.UNKNOWN, up_to=up_to)
 
     def _look_at_copies(self) -> None:
         """Some turn may have waited for its copies long enough."""

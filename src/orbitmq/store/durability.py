@@ -116,10 +116,10 @@ class Waiters:
         first = min((waiter.deadline_ns for _, _, waiter in self._waiting), default=NEVER)
         return None if first == NEVER else first
 
-    def give_up(self, status: PutStatus, beyond: int = 0) -> None:
-        """Tell everybody who waits for a record that ends beyond this offset `status`."""
-        told = sorted((entry for entry in self._waiting if entry[0] > beyond), key=_place)
-        self._waiting = [entry for entry in self._waiting if entry[0] <= beyond]
+    def give_up(self, status: PutStatus, beyond: int = 0, up_to: int = NEVER) -> None:
+        """Tell everybody who waits for a record that ends beyond the one offset, and not beyond the other, `status`."""
+        told = sorted((entry for entry in self._waiting if beyond < entry[0] <= up_to), key=_place)
+        self._waiting = [entry for entry in self._waiting if not beyond < entry[0] <= up_to]
         heapq.heapify(self._waiting)
         for _, _, waiter in told:
             waiter.on_done(status)

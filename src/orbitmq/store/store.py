@@ -383,6 +383,14 @@ class MessageStore:
                 stops.setdefault(SPACE, reason)
         return True
 
+    def append_to_copy(self, append: Callable[[], T]) -> T:
+        """Run `append` at a log that copies another one, which stays so for everybody else. Raises what `append` raises."""
+        reason = self._writability.stops.pop(COPY)
+        try:
+            return append()
+        finally:
+            self._writability.stops[COPY] = reason
+
     def refuse(self, name: str, reason: str) -> None:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in
         before are still appended."""

@@ -414,7 +414,11 @@ HTTP2_ENDS: Final = _counter(
 )
 
 # --- copies -----------------------------------------------------------------------------------------------------------
-REPLICA_ROLE: Final = _gauge("orbitmq_replica_role", "1; `role` is what brokerRole says.", "role")
+REPLICA_ROLE: Final = _gauge(
+    "orbitmq_replica_role",
+    "1; `role` is what brokerRole says, or LEADER, FOLLOWER or STOPPED in a replicated group.",
+    "role",
+)
 REPLICA_DAMAGED: Final = _gauge(
     "orbitmq_replica_damaged_places",
     "Places where the log is damaged, and no other copy has given what is missing yet.",
@@ -456,6 +460,18 @@ REPLICA_ENDS: Final = _counter(
 )
 REPLICA_BYTES: Final = _counter(
     "orbitmq_replica_bytes_total", "Bytes between master and slave, read (in) and written (out).", "direction"
+)
+GROUP_EPOCH: Final = _gauge("orbitmq_group_epoch", "Of a member of a replicated group: the epoch that it is in.")
+GROUP_IN_SYNC: Final = _gauge(
+    "orbitmq_group_in_sync", "Members in the in-sync set, the leader among them, as this member knows it."
+)
+GROUP_ELECTIONS: Final = _counter("orbitmq_group_elections_total", "Times that this member began to lead.")
+GROUP_ENGINE: Final = _gauge(
+    "orbitmq_group_engine_answers", "1 while the engine of the group answers this member's questions, else 0."
+)
+GROUP_REFUSED: Final = _counter(
+    "orbitmq_group_refused_connections_total",
+    "Connections to the port for members that were refused, or broke the protocol.",
 )
 
 # --- name servers -----------------------------------------------------------------------------------------------------

@@ -483,8 +483,22 @@ def test_a_synchronous_master_waits_for_any_slave_unless_it_counts_replicas(tmp_
     )
 
 
-def test_an_engine_is_read_and_stops_the_start_until_there_is_a_group() -> None:
-    with pytest.raises(ConfigurationError, match="no replicated group is built yet"):
-        load_settings(roles=[Role.BROKER], flags=["replicationEngine=etcd://one,two:1/p"])
-    with pytest.raises(ConfigurationError, match="its own file"):
-        load_settings(roles=[Role.BROKER], flags=["replicationEngine=etcd://me:secret@one"])
+def test_a_member_of_a_group_has_an_engine_and_a_name_and_nothing_of_a_pair() -> None:
+    engine = "replicationEngine=etcd://one,two:1/p"
+    member = load_settings(roles=[Role.BROKER], flags=[engine, "replicaName=one"])
+    assert (member.replication.is_member, member.store.flush_disk_type) == (True, FlushDiskType.SYNC_FLUSH)
+    assert not member.store.confirms_tail
+    in_memory = load_settings(roles=[Role.BROKER], flags=[engine, "replicaName=one", "replicationAck=memory"])
+    assert in_memory.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    for flags, problem in (
+        ([engine], "replicaName is not"),
+        (["replicaName=one"], "replicationEngine is not set"),
+        ([engine, "replicaName=one", "brokerRole=SLAVE", "brokerId=1"], "brokerRole, brokerId: these are of a master"),
+        ([engine, "replicaName=one", "flushDiskType=ASYNC_FLUSH"], "replicationAck = disk"),
+        ([engine, "replicaName=one", "minInSyncReplicas=2"], "minInSyncReplicas"),
+        (["enableDLegerCommitLog=true"], "set replicationEngine and replicaName"),
+        (["enableControllerMode=true"], "set replicationEngine and replicaName"),
+        (["replicationEngine=etcd://me:secret@one"], "its own file"),
+    ):
+        with pytest.raises(ConfigurationError, match=problem):
+            load_settings(roles=[Role.BROKER], flags=flags)

@@ -25,7 +25,7 @@ from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
 from orbitmq.replication.classic.log_extent import LogExtent, LogRead
 from orbitmq.replication.classic.send_rate import SendRate
-from orbitmq.replication.classic.whole_records import whole_records
+from orbitmq.replication.classic.whole_records import RecordPieces
 
 
 class MasterLinkState(enum.Enum):
@@ -64,14 +64,13 @@ class MasterLink:
         "_last_read_ns",
         "_last_write_ns",
         "_output",
+        "_pieces",
         "_rate",
         "_reading",
-        "_record_left",
         "_reported",
         "_reports",
         "_settings",
         "_start",
-        "_wanted",
         "asked",
         "closed",
         "sent_end",
@@ -89,10 +88,7 @@ class MasterLink:
         self._reading: LogRead | None = None
         self._reported = 0
         self._start = 0
-        self._wanted = settings.batch_bytes
-        """Bytes to read next: more than a batch where one record is larger."""
-        self._record_left = 0
-        """Bytes that have not been sent of a record which is too large for a transfer."""
+        self._pieces = RecordPieces(settings.batch_bytes, settings.body_bytes_max)
         self.state = MasterLinkState.WAITING
         self.asked: int | None = None
         self.sent_end = -1
@@ -195,10 +191,10 @@ class MasterLink:
             return None
         position, (_, end, file_bytes) = self.sent_end, self._extent
         file_end = position - position % file_bytes + file_bytes
-        size = min(self._wanted, end - position, file_end - position)
+        size = min(self._pieces.wanted, end - position, file_end - position)
         unacknowledged = position - max(self._reported, self._start)
         # A slave acknowledges whole records: one that is larger than the window is sent to its end.
-        if size <= 0 or (not self._record_left and unacknowledged + size > self._settings.window_bytes):
+        if size <= 0 or (not self._pieces.left and unacknowledged + size > self._settings.window_bytes):
             return None
         self._reading = LogRead(position, size)
         return self._reading
@@ -211,44 +207,19 @@ class MasterLink:
             return
         if not 0 < len(data) <= read.size:
             raise ValueError(f"{len(data)} bytes were read at {read.position}, {read.size} were asked for")
-        length = self._length_to_send(data, read)
-        if length:
+        length = self._pieces.length(data, read.position)
+        if isinstance(length, str):
+            self.close(LinkEnd.LOG_UNREADABLE, length, "run orbitmq store check")
+        elif length:
             self._output += (encode_transfer_head(read.position, length), memoryview(data)[:length])
             self.sent_end += length
-            self._wanted = self._settings.batch_bytes
             self._rate.sent(length, now_ns)
             self._last_write_ns = now_ns
-
-    def _length_to_send(self, data: bytes | memoryview, read: LogRead) -> int:
-        if self._record_left:
-            length = min(len(data), self._record_left)
-            self._record_left -= length
-            return length
-        records = whole_records(data)
-        if records is None or not (records.length or records.next_size):
-            self.close(
-                LinkEnd.LOG_UNREADABLE,
-                f"no record begins at {read.position + (0 if records is None else records.length)}",
-                "run orbitmq store check",
-            )
-            return 0
-        if records.length:
-            return records.length
-        if records.next_size > self._settings.body_bytes_max:
-            self._record_left = records.next_size - len(data)
-            return len(data)
-        if self._wanted >= records.next_size:
-            self.close(
-                LinkEnd.LOG_UNREADABLE, f"the record at {read.position} goes beyond its file or the end of the log"
-            )
-            return 0
-        self._wanted = records.next_size
-        return 0
 
     @property
     def begins_with_record(self) -> bool:
         """What is to be read begins with a record or the filler of a file, and not inside a record that is larger than a transfer."""
-        return not self._record_left
+        return not self._pieces.left
 
     def read_failed(self, why: str) -> None:
         """The last `next_read` cannot be had: the slave is not sent anything that could not be read."""

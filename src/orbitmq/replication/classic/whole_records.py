@@ -48,3 +48,42 @@ def unsound_at(data: bytes | memoryview, position: int) -> int | None:
     size, magic = _prefix_at(data, at)
     is_cut = magic in (MagicCode.V1, MagicCode.V2) and size > left
     return None if is_cut or magic == MagicCode.BLANK else position + at
+
+
+class RecordPieces:
+    """How much of what was read of a log is sent in one piece: whole records, or a part of one that is larger than a piece can be."""
+
+    __slots__ = ("_batch_bytes", "_piece_bytes_max", "left", "wanted")
+
+    def __init__(self, batch_bytes: int, piece_bytes_max: int) -> None:
+        self._batch_bytes = batch_bytes
+        self._piece_bytes_max = piece_bytes_max
+        self.wanted = batch_bytes
+        """Bytes to read next: more than a batch where one record is larger."""
+        self.left = 0
+        """Bytes that have not been sent of a record which is too large for a piece."""
+
+    def length(self, data: bytes | memoryview, position: int) -> int | str:
+        """How many of these bytes are sent; 0: more is to be read first, as `wanted` says. A text says why they are no records."""
+        length = self._length(data, position)
+        if isinstance(length, int) and length:
+            self.wanted = self._batch_bytes
+        return length
+
+    def _length(self, data: bytes | memoryview, position: int) -> int | str:
+        if self.left:
+            length = min(len(data), self.left)
+            self.left -= length
+            return length
+        records = whole_records(data)
+        if records is None or not (records.length or records.next_size):
+            return f"no record begins at {position + (0 if records is None else records.length)}"
+        if records.length:
+            return records.length
+        if records.next_size > self._piece_bytes_max:
+            self.left = records.next_size - len(data)
+            return len(data)
+        if self.wanted >= records.next_size:
+            return f"the record at {position} goes beyond its file or the end of the log"
+        self.wanted = records.next_size
+        return 0

@@ -1,0 +1,335 @@
+"""A broker's part in its replicated group, put together: core, log, links, engine, what is kept, what it does in its role.
+
+Rules of this file
+1. It begins as a copy that follows nobody. What it becomes is said by the engine, and done by `group_duties`.
+2. An id at the name servers is 0 for the leader; else the member's place among the names of the view, from 1.
+3. The group's far tier is not built: nothing is taken into it, and a store that has messages there is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.group import GROUP_MEMBERS_MAX
+from orbitmq.release import VERSION
+from orbitmq.replication.epoch_marks import EpochMarks
+from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, KeptMember
+from orbitmq.replication.range_answers import OwnLog
+from orbitmq.replication.replica import Replica
+from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, ReplicaRole
+from orbitmq.replication.settings import ReplicationAck
+from orbitmq.server.replication.asking import PROCESS_ID_BYTES, log_range
+from orbitmq.server.replication.engines.etcd import opened_engine
+from orbitmq.server.replication.engines.group_engine import MemberPlace
+from orbitmq.server.replication.group.driver import Driver
+from orbitmq.server.replication.group.engine_calls import EngineCalls
+from orbitmq.server.replication.group.founding import Founding, NotOfGroup
+from orbitmq.server.replication.group.group_duties import GroupDuties
+from orbitmq.server.replication.group.group_log import GroupLog
+from orbitmq.server.replication.group.link_source import LinkSource, OwnName
+from orbitmq.server.replication.group.member_links import MemberLinks
+from orbitmq.server.replication.group.member_port import MemberPort
+from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.replication.mending import Mending
+from orbitmq.server.replication.role_changes import RoleChanges
+from orbitmq.server.surroundings import Surroundings
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import ThreadWorker
+from orbitmq.timing.appending import Appenders
+from orbitmq.timing.far.sharing import Sharing
+
+if TYPE_CHECKING:
+    from orbitmq.broker.derived_state import DerivedState
+    from orbitmq.server.registration import Registrar
+
+logger = logging.getLogger("orbitmq.replication")
+
+
+class BrokerMember:
+    """Of one broker. `driver` is there as soon as it is known as what it takes part."""
+
+    def __init__(
+        self,
+        process: Surroundings,
+        store: MessageStore,
+        appenders: Appenders,
+        derived: DerivedState,
+        registrar: Registrar,
+        file: ConfigFile,
+        changes: RoleChanges,
+        settle: Callable[[], object],
+    ) -> None:
+        """`file` keeps what is known of the group. `settle()`: a leader takes over; what the log says of a broker of RocketMQ is to be
+        found out. Raises OrbitError, OSError."""
+        settings, identity = process.settings, registrar.identity
+        self.process: Final = process
+        self.store: Final = store
+        self.driver: Driver | None = None
+        self.places: dict[str, MemberPlace] = {}
+        """Who is present, by name, as the engine said it last."""
+        assert derived.tables is not None, "a broker has tables"
+        self._tables = derived.tables
+        self._registrar = registrar
+        self._reader = ThreadWorker("orbitmq-copies", process.notify)
+        self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
+        self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
+        self.own: Final = OwnName(
+            identity.cluster,
+            identity.name,
+            settings.replication.replica_name,
+            self._kept.state.directory,
+            os.urandom(PROCESS_ID_BYTES).hex(),
+        )
+        _refuse_other_member(self._kept.state.member, self.own)
+        _refuse_far(derived, settings.broker.timer_far_url)
+        self.log: Final = GroupLog(store, self._kept.state.epochs.marks, process.clock)
+        self.duties: Final = GroupDuties(
+            store, appenders, self._tables, changes, settle=settle, registered=self._registered
+        )
+        self.mending: Final = self._made_mending()
+        self.port: Final = MemberPort(process, self.own, self._heard)
+        self.source: Final = self._made_source()
+        self.links: Final = MemberLinks(process, self.source, self.port, self._follows)
+        self.calls: Final = self._made_calls()
+        self._founding: Founding | None = None
+        self._begins: asyncio.Task[None] | None = None
+        self._not_of_group = ""
+        self._seen_view: object = None
+
+    def _made_mending(self) -> Mending:
+        process = self.process
+        return Mending(
+            self.store,
+            self._reader,
+            process.clock,
+            own=self._own_log,
+            others=self._other_copies,
+            ask=lambda main, wanted: log_range(main, wanted, process.clock, process.calling),
+            changed=lambda: None,
+        )
+
+    def _made_source(self) -> LinkSource:
+        source = LinkSource(
+            self.process,
+            self.store,
+            self.own,
+            self._reader,
+            suspect=self.mending.suspect,
+            refused=self._refused,
+            address_failed=lambda name: self.calls.want_places(),
+        )
+        if self._kept.state.member is not None:
+            source.places = dict(self._kept.state.member.places)
+        return source
+
+    def _made_calls(self) -> EngineCalls:
+        own, identity = self.own, self._registrar.identity
+        engine = opened_engine(self.process.settings.replication)
+        assert engine is not None, "a member has an engine"
+        place = MemberPlace(own.name, identity.address, identity.ha_address, own.store, VERSION, claim=own.claim)
+        return EngineCalls(engine, own.group, place, tell=self._tell, took_places=self._took_places)
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """The store is open and its parts have begun. PortTakenError where the port for members is taken."""
+        port = int(self._registrar.identity.ha_address.rpartition(":")[2])
+        await self.port.start(self.process.settings.host, port)
+        self.mending.start()
+        self.process.turn.add(self._turn_ended)
+        self._registrar.become(self.member_id(self.own.name))
+        self.calls.start()
+        self._begins = asyncio.get_running_loop().create_task(self._begin(), name="become a member")
+
+    async def _begin(self) -> None:
+        """Take part as soon as it is known as what."""
+        member = self._kept.state.member
+        before = None if member is None else KeptEpoch(member.epoch, member.serial, member.boot)
+        try:
+            if before is None or not before.serial:
+                self._founding = Founding(
+                    self.calls,
+                    self.own.group,
+                    self.own.name,
+                    before,
+                    has_log=self.store.log.written_end > 0,
+                    keep=self._kept_first,
+                )
+                before = await self._founding.become_member()
+                self._founding = None
+            self._take_part(before)
+        except NotOfGroup as error:
+            self._not_of_group = str(error)
+            logger.error("this broker is no member of its group: %s", error)
+            self.duties.stop(str(error))
+
+    def _take_part(self, kept: KeptEpoch) -> None:
+        process, store = self.process, self.store
+        others = {*self.places, *self.source.places} - {self.own.name}
+        replica = Replica(
+            self.own.name,
+            self.own.claim,
+            (self.own.name, *sorted(others)),
+            kept,
+            self.log.state(),
+            store.confirm_offset,
+            boot=process.files.boot_id(),
+            in_memory=process.settings.replication.ack is ReplicationAck.MEMORY,
+        )
+        self.source.replica = replica
+        self.driver = Driver(
+            replica, self.log, self.links, self.duties, self._keep, self.calls.ask, process.clock, store.deadlines
+        )
+        self.driver.start()
+        process.turn.schedule()
+
+    async def stop(self) -> None:
+        """Before the store is closed."""
+        if self.driver is not None:
+            self.driver.close()
+        if self._begins is not None:
+            self._begins.cancel()
+            await asyncio.gather(self._begins, return_exceptions=True)
+        self.process.turn.remove(self._turn_ended)
+        self.links.close()
+        await self.calls.close()
+        await self.duties.close()
+        await self.mending.stop()
+        self._reader.close()
+        self._saver.close()
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    def _tell(self, given: Input) -> None:
+        if self.driver is not None:
+            self.driver.tell(given)
+            self.process.turn.schedule()
+
+    def _heard(self, message: Message) -> None:
+        self._tell(Heard(message))
+
+    def _turn_ended(self) -> None:
+        driver = self.driver
+        if driver is None:
+            return
+        driver.log_changed()
+        view = driver.replica.view
+        if view is not self._seen_view:
+            self._seen_view = view
+            own_id = self.member_id(self.own.name)
+            if not self.duties.leads and self._registrar.identity.broker_id != own_id:
+                self._registrar.become(own_id)
+
+    def _refused(self, name: str) -> None:
+        if self.driver is not None:
+            self.driver.gone(name)
+            self.process.turn.schedule()
+
+    def _follows(self, name: str) -> None:
+        """A member begins to follow this leader. One that led before it may have told name servers so a moment ago."""
+        if self.duties.leads:
+            self._registrar.register_all()
+
+    def _took_places(self, places: Iterable[MemberPlace]) -> None:
+        found = {place.name: place for place in places}
+        own = found.pop(self.own.name, None)
+        if own is not None and own.claim != self.own.claim and own.store_id != self.own.store:
+            logger.error(
+                "another process, at %s, calls itself member %s and has another store: give each member a replicaName of its own",
+                own.address, self.own.name,
+            )  # fmt: skip
+        if found == self.places:
+            return
+        self.places = found
+        known = {**self.source.places, **{name: place.ha_address for name, place in found.items()}}
+        member = self._kept.state.member
+        if member is not None and member.places != known:
+            member.places = known
+            self._kept.save()
+        self.source.places = known
+
+    def _registered(self, leads: bool) -> None:
+        self._registrar.become(0 if leads else self.member_id(self.own.name))
+
+    # --- what is kept ---------------------------------------------------------------------------------------------------
+
+    def _keep(self, epoch: KeptEpoch, done: Callable[[str], None]) -> None:
+        state, own = self._kept.state, self.own
+        state.member = KeptMember(own.group, own.name, *epoch, places=dict(self.source.places))
+        state.epochs = EpochMarks(self.log.marks)
+        self._kept.save(done)
+
+    async def _kept_first(self, epoch: KeptEpoch | None) -> str:
+        if epoch is None:
+            self._kept.state.member = None
+            return await self._kept.saved()
+        return await self._kept.saved(lambda done: self._keep(epoch, done))
+
+    # --- damage ---------------------------------------------------------------------------------------------------------
+
+    def _own_log(self) -> OwnLog:
+        store, log_id = self.store, self._tables.log_id
+        marks, file_bytes = EpochMarks(self.log.marks), store.log.sequence.segment_size
+        return OwnLog(self.own.group, log_id, marks, store.log.start, store.confirm_offset, file_bytes)
+
+    async def _other_copies(self) -> list[str]:
+        return [place.address for place in self.places.values()]
+
+    # --- what others ask ------------------------------------------------------------------------------------------------
+
+    def member_id(self, name: str) -> int:
+        """Of a member that does not lead; one that no other has while the view is not known."""
+        view = None if self.driver is None else self.driver.replica.view
+        if view is not None and name in view.members:
+            return 1 + sorted(view.members).index(name)
+        return GROUP_MEMBERS_MAX + 1 + zlib.crc32(name.encode()) % 10_000
+
+    @property
+    def is_leading(self) -> bool:
+        return self.driver is not None and self.driver.replica.role is ReplicaRole.LEADING
+
+    @property
+    def outside(self) -> str:
+        """Why this broker does not take part, or not yet; empty where it does."""
+        if self._not_of_group:
+            return self._not_of_group
+        if self.driver is None:
+            return f"it waits for {'the engine' if self._founding is None else self._founding.waits_for}"
+        return self.driver.stopped
+
+    @property
+    def unkept(self) -> str:
+        """Why what is known of the group is not on the disk; empty where it is."""
+        return self._kept.trouble
+
+
+def _refuse_other_member(kept: KeptMember | None, own: OwnName) -> None:
+    if kept is not None and (kept.group, kept.name) != (own.group, own.name):
+        raise ConfigurationError(
+            f"this directory is member {kept.name} of group {kept.group}, and is to be member {own.name} of {own.group}",
+            remedy="start it with the names that it had, or with another directory",
+        )
+
+
+def _refuse_far(derived: DerivedState, url: str) -> None:
+    """What lies in the far tier would be a leader's alone."""
+    far = derived.far
+    if url:
+        raise ConfigurationError(
+            "timerFarUrl is set, and a far tier that the members of a group share is not built", remedy="remove it"
+        )
+    if far is None:
+        return
+    if far.held.pending_count:
+        raise ConfigurationError(
+            f"{far.held.pending_count} messages wait in the far tier, whose files the other members do not get",
+            remedy="`orbitmq timer far restore` brings them back into the log, at a broker that is no member yet",
+        )
+    far.share(Sharing(), takes=False)

@@ -1,0 +1,108 @@
+"""The engine of a group for its driver: one question at a time, a watch that is a reason to ask, presence, and where the others are.
+
+Rules of this file
+1. An answer is told with the number of its question. A question that was given up goes on until another one is asked: it may act.
+2. An engine that does not answer is told once, and that it answers again. Nothing else here depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from orbitmq.limits.group import PLACES_READ_MS
+from orbitmq.replication import replica_steps as steps
+from orbitmq.server.replication.engines.group_engine import EngineError, GroupEngine, MemberPlace
+
+logger = logging.getLogger("orbitmq.replication")
+
+
+class EngineCalls:
+    """Of one member. `trouble` says since its last question why the engine gives no answer; empty while it does."""
+
+    def __init__(
+        self,
+        engine: GroupEngine,
+        group: str,
+        place: MemberPlace,
+        *,
+        tell: Callable[[steps.Input], None],
+        took_places: Callable[[Iterable[MemberPlace]], None],
+    ) -> None:
+        """`tell(input)` to the driver. `took_places(places)`: who is present now."""
+        self.engine: Final = engine
+        self.trouble = ""
+        self._group = group
+        self._place = place
+        self._tell = tell
+        self._took_places = took_places
+        self._asking: asyncio.Task[None] | None = None
+        self._wants_places = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._begin("presence at the engine", self.engine.keep_present(self._group, self._place))
+        self._begin("watch of the engine", self._watch())
+        self._begin("places of members", self._look_for_places())
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def close(self) -> None:
+        """Nothing is asked any more; this member is present no longer."""
+        tasks = [*self._tasks, *([] if self._asking is None else [self._asking])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.engine.aclose()
+
+    def ask(self, question: steps.AskEngine) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+        self._asking = asyncio.get_running_loop().create_task(self._ask(question), name="question to the engine")
+
+    async def _ask(self, question: steps.AskEngine) -> None:
+        try:
+            if question.view is None:
+                held = await self.engine.read(self._group)
+            else:
+                held = await self.engine.compare_and_set(self._group, question.revision, question.view)
+        except EngineError as error:
+            self.failed(error)
+            self._tell(steps.EngineFailed(question.number))
+        else:
+            self.answered()
+            self._tell(steps.EngineHolds(question.number, *held))
+
+    def failed(self, error: EngineError) -> None:
+        if not self.trouble:
+            logger.warning("the engine of the group gives no answer; nothing stops while no member fails: %s", error)
+        self.trouble = str(error)
+
+    def answered(self) -> None:
+        if self.trouble:
+            logger.info("the engine of the group answers again")
+        self.trouble = ""
+
+    def want_places(self) -> None:
+        """A member is not where it was."""
+        self._wants_places.set()
+
+    async def _watch(self) -> None:
+        async for _ in self.engine.watch(self._group):
+            self._tell(steps.ReadEngine())
+            self.want_places()
+
+    async def _look_for_places(self) -> None:
+        while True:
+            try:
+                self._took_places(await self.engine.places(self._group))
+            except EngineError as error:
+                self.failed(error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PLACES_READ_MS / 1_000):
+                    await self._wants_places.wait()
+            self._wants_places.clear()

@@ -1,0 +1,204 @@
+"""What a person has a replicated group do: let another member lead, lead although something is lost, take a member out.
+
+The requests are the pair's: DEMOTE_MASTER with `hands_over` to the leader is a planned switch, PROMOTE_SLAVE to a member accepts a loss,
+FORGET_SLAVE to the leader takes a member out.
+
+Rules of this file
+1. One command at a time. What is refused changes nothing, and says what may be lost or is to be done first.
+2. Nothing is believed but what the engine holds afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.errors import OrbitError
+from orbitmq.limits.group import GROUP_SWITCH_ANSWER_MS, GROUP_TICK_MS, LEADER_SILENT_MS
+from orbitmq.protocol.remoting.replication_bodies import (
+    DemoteAnswer,
+    DemoteRequest,
+    PromoteAnswer,
+    PromoteRequest,
+    ReseedAnswer,
+    ReseedRequest,
+)
+from orbitmq.replication import replica_steps as steps
+from orbitmq.replication.view import View
+from orbitmq.server.addresses import endpoint
+
+if TYPE_CHECKING:
+    from orbitmq.server.replication.group.broker_member import BrokerMember
+    from orbitmq.server.replication.group.driver import Driver
+
+logger = logging.getLogger("orbitmq.replication")
+
+
+class GroupRefused(OrbitError):
+    """A group does not do what a person asked for, and goes on as before; the remedy says what to do first."""
+
+
+class GroupCommands:
+    """Of one member. All are called on the loop."""
+
+    def __init__(self, member: BrokerMember) -> None:
+        self._member = member
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """What is under way ends where it is."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
+
+    # --- requests -------------------------------------------------------------------------------------------------------
+
+    def demote(self, wanted: DemoteRequest, done: Callable[[DemoteAnswer | OrbitError], None]) -> None:
+        """Let another member lead: the one with that id, else the one that has most."""
+        self._begin("switch", self._switch(wanted), done)
+
+    def promote(self, wanted: PromoteRequest, done: Callable[[PromoteAnswer | OrbitError], None]) -> None:
+        """Have this member lead, whatever it lacks."""
+        self._begin("accept loss", self._accept_loss(wanted), done)
+
+    def reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
+        done(
+            GroupRefused(
+                "a member of a replicated group is not copied anew by a command",
+                remedy="stop it, move its store away, and start it: it joins as a new one",
+            )
+        )
+
+    def remove(self, member_id: int, done: Callable[[bool | OrbitError], None]) -> None:
+        """Take the member with that id out of the group. False: there is none."""
+        self._begin("remove", self._remove(member_id), done)
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, Any], done: Callable[[Any], None]) -> None:
+        if self._under_way is not None:
+            work.close()
+            done(GroupRefused("another command is under way at this member"))
+            return
+
+        async def run() -> None:
+            try:
+                answer = await work
+            except OrbitError as error:
+                answer = error
+            except Exception as error:
+                logger.exception("the command %s came to no end", name)
+                answer = GroupRefused(f"{name}: {type(error).__name__}: {error}")
+            finally:
+                self._under_way = None
+            done(answer)
+            self._member.process.turn.schedule()
+
+        self._under_way = asyncio.get_running_loop().create_task(run(), name=name)
+
+    # --- what they do ---------------------------------------------------------------------------------------------------
+
+    def _driver(self) -> tuple[Driver, View]:
+        driver = self._member.driver
+        if driver is None or driver.stopped or driver.replica.view is None:
+            raise GroupRefused(
+                f"this member does not take part: {self._member.outside or 'the engine was not heard yet'}"
+            )
+        return driver, driver.replica.view
+
+    async def _switch(self, wanted: DemoteRequest) -> DemoteAnswer:
+        driver, view = self._driver()
+        if not wanted.hands_over:
+            raise GroupRefused(
+                "the members of a group choose their leader", remedy="let another one lead: orbitmq replica switch"
+            )
+        end_of = driver.replica.counting.end_of
+        others = [name for name in view.in_sync if name != view.leader]
+        if wanted.successor:
+            others = [name for name in others if self._member.member_id(name) == wanted.successor]
+        if not others:
+            raise GroupRefused("no other member is in sync", remedy="look at `orbitmq replica status`")
+        successor = max(others, key=lambda name: end_of(name) or 0)
+        epoch, end = driver.replica.epoch, self._member.store.log.written_end
+        if not driver.switch_to(successor):
+            raise GroupRefused(f"{successor} cannot lead now: this member does not serve")
+        await self._until(lambda: driver.replica.epoch > epoch or not driver.replica.switching_to)
+        if driver.replica.epoch == epoch:
+            raise GroupRefused(f"{successor} did not lead in time: this member goes on", remedy="ask again")
+        place = self._member.places.get(successor)
+        return DemoteAnswer(
+            broker_id=self._member.member_id(self._member.own.name),
+            end=end,
+            master="" if place is None else place.address,
+        )
+
+    async def _accept_loss(self, wanted: PromoteRequest) -> PromoteAnswer:
+        driver, view = self._driver()
+        replica, own = driver.replica, self._member.own.name
+        end = self._member.store.log.written_end
+        if driver.replica.serves:
+            raise GroupRefused("this member leads")
+        if (
+            not wanted.although_master_lives
+            and replica.following.is_matched
+            and driver.leader_heard_within(LEADER_SILENT_MS)
+        ):
+            raise GroupRefused(
+                f"the leader {replica.leader} lives, and nothing has to be lost",
+                remedy="orbitmq replica switch lets this member lead, once it is in sync",
+            )
+        others = [name for name in view.in_sync if name != own]
+        if not wanted.although_behind:
+            what = "is in sync: it has all that was confirmed, as far as this member knows" if own in view.in_sync else (
+                f"may lack what {', '.join(others)} {'has' if len(others) == 1 else 'have'}"
+            )  # fmt: skip
+            raise GroupRefused(
+                f"this member has the log up to {end}, confirmed up to {replica.confirmed}, and {what}. What it lacks is lost, and who has "
+                "more stops and has to be copied anew",
+                remedy="start one of those first; or say that the loss is accepted",
+            )
+        held = await self._member.calls.engine.read(self._member.own.group)
+        if held.view is None:
+            raise GroupRefused("the engine knows nothing of this group")
+        try:
+            after = await self._member.calls.engine.compare_and_set(
+                self._member.own.group, held.revision, held.view.accept_loss(own)
+            )
+        except ValueError as error:
+            raise GroupRefused(str(error)) from error
+        if after.view is None or after.view.leader != own:
+            raise GroupRefused(
+                "the group has changed meanwhile", remedy="look at `orbitmq replica status`, and ask again"
+            )
+        logger.warning("a person accepts that what this member lacks is lost: it leads, with the log up to %d", end)
+        driver.tell(steps.ReadEngine())
+        await self._until(lambda: replica.serves or bool(driver.stopped))
+        port = self._member.port.address
+        return PromoteAnswer(end=end, port_for_slaves="" if port is None else endpoint(*port))
+
+    async def _remove(self, member_id: int) -> bool:
+        driver, view = self._driver()
+        name = next((one for one in view.members if self._member.member_id(one) == member_id), "")
+        if not name or not driver.replica.serves:
+            return False
+        held = await self._member.calls.engine.read(self._member.own.group)
+        try:
+            wanted = None if held.view is None else held.view.remove(name)
+        except ValueError as error:
+            raise GroupRefused(str(error), remedy="let another member lead first: orbitmq replica switch") from error
+        if wanted is None:
+            return False
+        after = await self._member.calls.engine.compare_and_set(self._member.own.group, held.revision, wanted)
+        if after.view is None or name in after.view.members:
+            raise GroupRefused(
+                "the group has changed meanwhile", remedy="look at `orbitmq replica status`, and ask again"
+            )
+        driver.tell(steps.ReadEngine())
+        return True
+
+    async def _until(self, is_done: Callable[[], bool]) -> None:
+        """For a bounded time."""
+        for _ in range(GROUP_SWITCH_ANSWER_MS // GROUP_TICK_MS):
+            if is_done():
+                return
+            await asyncio.sleep(GROUP_TICK_MS / 1_000)

@@ -1,0 +1,128 @@
+"""What a broker does as the leader of its group and leaves out as a follower: appending, taking messages, its id at the name servers.
+
+    follower   the store copies; parts that append are detached; id n at the name servers; no port for gRPC
+    leader     the parts append; tables are recorded; id 0; calls are served
+
+Rules of this file
+1. A leader begins when everything in its log is confirmed and dispatched: what is due is known from the log alone, and released once.
+2. It ends at once: nothing is appended any more, whoever waits is answered that it is not known what becomes of it.
+3. What takes time (ports, name servers) comes after that, in the order of the roles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.errors import OrbitError
+from orbitmq.server.replication.role_changes import RoleChanges
+from orbitmq.store.store import MessageStore
+from orbitmq.store.writability import COPY
+from orbitmq.timing.appending import NOT_ATTACHED, Appenders
+
+if TYPE_CHECKING:
+    from orbitmq.broker.table_records.table_records import TableRecords
+
+logger = logging.getLogger("orbitmq.replication")
+
+GROUP: Final = "group"
+"""Name of the reason why a leader takes no messages."""
+
+
+class GroupDuties:
+    """Of one broker, which copies the log of another one when this is made."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        appenders: Appenders,
+        tables: TableRecords,
+        changes: RoleChanges,
+        *,
+        settle: Callable[[], object],
+        registered: Callable[[bool], None],
+    ) -> None:
+        """`settle()`: what the log says of a broker of RocketMQ that led it is to be found out. `registered(leads)`: name servers are
+        told."""
+        self._store = store
+        self._appenders = appenders
+        self._tables = tables
+        self._changes = changes
+        self._settle = settle
+        self._registered = registered
+        self._work: asyncio.Task[None] | None = None
+        self.leads = False
+        tables.detach()
+
+    def serve(self, epoch: int) -> None:
+        self.leads = True
+        self._changes.takes_over()
+        self._settle()
+        self._store.allow(COPY)
+        self._tables.copy_follows(True)
+        self._attach()
+        self._registered(True)
+        self._then(self._changes.became_master)
+
+    def stand_still(self) -> None:
+        """Append nothing any more, after what is known here alone."""
+        try:
+            self._changes.steps_down()
+        except OSError as error:
+            logger.error("what this leader alone knows is not in the log, some of it is delivered again: %s", error)
+        self._tables.end()
+        self._appenders.detach()
+        self._store.only_copy(NOT_ATTACHED)
+        self._store.commit()
+
+    def go_on(self) -> None:
+        """Lead as before."""
+        self._store.allow(COPY)
+        self._attach()
+
+    def step_down(self) -> None:
+        self._store.only_copy(NOT_ATTACHED)
+        self._store.allow(GROUP)
+        self._appenders.detach()
+        if self.leads:
+            self.leads = False
+            self._registered(False)
+            self._then(self._changes.became_slave)
+
+    def refuse(self, reason: str) -> None:
+        """Take no messages for that reason; an empty one: take them."""
+        if reason:
+            self._store.refuse(GROUP, reason)
+        else:
+            self._store.allow(GROUP)
+
+    def stop(self, reason: str) -> None:
+        """Nothing is taken any more until the process starts again."""
+        self.step_down()
+        self._store.refuse(GROUP, f"this member of the group has stopped: {reason}")
+
+    async def close(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def _attach(self) -> None:
+        try:
+            self._appenders.attach()
+        except OSError as error:  # it is tried again
+            logger.error("what waits for its time is not delivered yet: %s", error)
+
+    def _then(self, change: Callable[[], Awaitable[None]]) -> None:
+        before = self._work
+
+        async def work() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                await change()
+            except (OrbitError, OSError) as error:
+                logger.error("the change of the role lacks something: %s", error)
+
+        self._work = asyncio.get_running_loop().create_task(work(), name="role of this member")
