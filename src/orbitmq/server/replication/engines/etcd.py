@@ -76,7 +76,7 @@ class EtcdEngine(GroupEngine):
         def read(status: int, body: bytes) -> Held:
             answer = read_answer(EtcdRange, status, body)
             self._believe(answer, seen)
-            return self._held(group, one_value(key, answer.kvs))
+            return self._held(group, one_value(key, answer.kvs, answer.header))
 
         return await self._gateway.ask(
             f"the view of {group} could not be read", questions.RANGE, questions.read_key(key), read

@@ -146,12 +146,15 @@ def read_streamed(kind: type[_Answer], status: int, body: bytes) -> _Answer:
     raise _refused(status, msgspec.json.encode(streamed.error))
 
 
-def one_value(key: str, pairs: list[EtcdPair]) -> KeptValue:
+def one_value(key: str, pairs: list[EtcdPair], header: EtcdHeader) -> KeptValue:
+    """`header`: of the answer that they came in."""
     if not pairs:
         return KeptValue(0, None)
     values = values_of(pairs)
     if list(values) != [key]:
         raise EtcdAnswerError(f"it answered with {', '.join(values)[:WHY_CHARS]} when it was asked for {key}")
+    if not 0 < values[key].revision <= int(header.revision):
+        raise EtcdAnswerError(f"its revision is {header.revision}, and that of {key} {values[key].revision}")
     return values[key]
 
 
@@ -172,7 +175,7 @@ def read_in_txn(key: str, answer: EtcdTxn) -> KeptValue:
     reads = [one.response_range for one in answer.responses if one.response_range is not None]
     if len(reads) != 1:
         raise EtcdAnswerError(f"it answered a transaction with {len(reads)} reads instead of one")
-    return one_value(key, reads[0].kvs)
+    return one_value(key, reads[0].kvs, answer.header)
 
 
 class Belief:

@@ -138,6 +138,8 @@ GARBAGE = {
     "a view of another format": ranged(kept(value=view_text(GROUP, VIEW).replace(b'"format":1', b'"format":2'))),
     "a view of another group": ranged(kept(value=view_text("h", VIEW))),
     "a revision of nothing": ranged(kept(), revision=0),
+    "a view that has no revision": ranged(kept(revision=0)),
+    "a view of a later revision": ranged(kept(revision=6)),
 }
 
 
