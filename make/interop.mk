@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies bench-promotion deployment-table bench-grpc bench-spark bench-quick
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies bench-promotion deployment-table bench-grpc bench-spark bench-quick kafka-programs
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -9,6 +9,9 @@ interop-control: $(STAMP) ## The same tests against RocketMQ's own broker: the c
 
 interop-rust: $(STAMP) ## The Rust client of RocketMQ 5 and its examples at the gRPC port (Rust; five minutes of compiling once)
 	@$(BIN)/python -m pytest tests/interop/rust_client.py $(ARGS)
+
+kafka-programs: $(STAMP) ## Programs of Kafka's users, one text each, at Kafka and at orbitmq, compared (Maven; three minutes)
+	@$(BIN)/python -m tests.spark.kafka_judge
 
 bench: $(STAMP) ## Compare with the Java broker and write the table of README.md (about 20 minutes, nothing else running)
 	@$(BIN)/python benchmarks/run.py --write-readme $(ARGS)
