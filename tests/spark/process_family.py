@@ -16,6 +16,10 @@ from processes import command_line, descendants, end_process
 __all__ = ["command_line", "descendants", "end_process", "python_workers", "source_processes"]
 
 
+DAEMONS = (b"pyspark.daemon", b"orbitmq.spark.python_daemon")
+"""Spark's own, and the one that it runs where workers have this Python."""
+
+
 def python_workers(pid: int) -> tuple[list[int], list[int]]:
     """Forked children of worker daemons below a driver: those that run tasks, and those that plan for Spark's driver.
 
@@ -36,4 +40,4 @@ def is_worker(pid: int) -> bool:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return False
-    return all(b"pyspark.daemon" in command_line(one) for one in (pid, parent))
+    return all(any(name in command_line(one) for name in DAEMONS) for one in (pid, parent))

@@ -65,6 +65,9 @@ KEPT_MEMORY: Final[Mapping[str, str]] = {"MIMALLOC_PURGE_DELAY": "1000"}
 """What Arrow freed goes back to the system after this many milliseconds. By default it is ten: a worker then gives back what held
 one batch and takes it again for the next one, which cost a task of an archive a tenth of its CPU, for 20 MB that it holds less."""
 
+DAEMON: Final = "orbitmq.spark.python_daemon"
+"""For workers that run this Python on this machine: it starts a second of CPU sooner than Spark's own."""
+
 CHECKPOINT_FILES: Final = "FileSystemBasedCheckpointFileManager"
 """Spark's own choice starts two shell processes for each local file of a checkpoint: half of a small batch's time."""
 
@@ -206,6 +209,8 @@ def plan_start(
     is_here = place is not None and place.startswith("local")
     defaults = {**ANYWHERE, **(_for_one_machine(place) if is_here and place is not None else {})}
     python = worker_python(texts, environment)
+    if is_here and is_this_python(python.path):
+        defaults["spark.python.daemon.module"] = DAEMON
     settings = {**defaults, **texts, **where, PYTHON_SETTING: python.path}
     return Start(settings, starts_java=not submitted, is_here=is_here, python=python)
 

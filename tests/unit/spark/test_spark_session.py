@@ -11,6 +11,7 @@ import pytest
 
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark import session, spark_session
+from orbitmq.spark.python_daemon import without_zip
 from orbitmq.spark.spark_session import Start, checkpoint_files, plan_start, starting_environment
 from orbitmq.spark.workers import WorkerPython
 
@@ -194,6 +195,20 @@ def test_workers_run_what_the_caller_says_then_the_environment_then_this_python(
     assert plan(master, environment={"PYSPARK_PYTHON": "/e/python"}).python == WorkerPython("/e/python", True)
     assert plan(master).python == WorkerPython(sys.executable, False)
     assert plan(None, "sc://host").python is None
+
+
+def test_workers_that_are_this_python_start_by_our_daemon() -> None:
+    name = "spark.python.daemon.module"
+    assert plan("local[2]").settings[name] == "orbitmq.spark.python_daemon"
+    assert name not in plan("local[2]", **{"spark.pyspark.python": "/c/python"}).settings
+    assert name not in plan("spark://host:7077").settings
+    assert plan("local[2]", **{name: "mine"}).settings[name] == "mine"
+
+
+def test_the_daemon_leaves_out_a_zip_whose_modules_are_installed() -> None:
+    zipped, beside = "/s/pyspark/python/lib/pyspark.zip", "/s/pyspark/python/lib/py4j-0.10.9-src.zip"
+    assert without_zip([zipped, beside, "/s"]) == [beside, "/s"]
+    assert without_zip([zipped, beside, "/other"]) == [zipped, beside, "/other"]
 
 
 def test_a_remote_session_changes_nothing() -> None:

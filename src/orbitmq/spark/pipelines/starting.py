@@ -10,13 +10,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import TextIO
+from typing import Final, TextIO
 
 from orbitmq.spark.pipelines.pipeline_file import Step, run_steps
 from orbitmq.spark.pipelines.run import Run, StopRequest, Summary
 
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 """Settings of Spark for a command: what it shows of itself stands in the way of progress."""
+
+TASKS_ONLY: Final = frozenset({"archive"})
+"""Pipelines whose rows never reach Java, which only gives out their tasks."""
+
+BRIEF_JAVA: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""A Java that compiles quickly and not well: of a small archive's CPU a third is the compiler's."""
 
 
 def run_for_command(
@@ -33,7 +39,9 @@ def run_for_command(
 
     name = f"orbitmq {' '.join(step.pipeline for step in steps)}"
     quiet = QUIET if remote is None else {}  # they are settings of the other side's Java
-    spark = session(master, remote=remote, app_name=name, **{**quiet, **(conf or {})})
+    is_new = remote is None and "pyspark" not in sys.modules  # else there may be a Java, which keeps its options
+    brief = BRIEF_JAVA if is_new and TASKS_ONLY.issuperset(step.pipeline for step in steps) else {}
+    spark = session(master, remote=remote, app_name=name, **{**quiet, **brief, **(conf or {})})
     stop = StopRequest()
     done = True
     try:
