@@ -123,40 +123,26 @@ def _found_end(log: FilePlace, files: tuple[LogFile, ...]) -> int:
 def _end_in(opened: OpenFile, file: LogFile) -> int:
     """Follows the records once, from size to size: 0.3 s for a GiB of messages of 1 KB. What was found is not kept for the next
     time: a broker that starts again may take back what it wrote last, and write something else there."""
-    chain = Chain(opened, file.base, file.size, 0, file.size)
-    last: RecordPiece | None = None
-    for piece in chain:
-        last = piece
-    if chain.broken is None:
-        return file.end
-    if last is not None and find_record(opened, file.base, chain.at + 1, file.size) >= file.size:
-        # The record that was written last may be unfinished: of its piece every byte is looked at.
-        layout = examine(last.data, last.starts, base=file.base + last.at, sums=chain.is_last(last)).layout
-        if layout.count:
-            return file.base + last.at + int(layout.ends[-1])
-    return _end_behind_breaks(opened, file)
-
-
-def _end_behind_breaks(opened: OpenFile, file: LogFile) -> int:
-    """The same where something follows a stretch that is no record: bytes of an earlier log, or more of this one."""
-    chain = Chain(opened, file.base, file.size, 0, file.size)
-    end = newest_ms = 0
+    at = end = newest_ms = 0
     while True:
+        chain = Chain(opened, file.base, file.size, at, file.size)
+        last: RecordPiece | None = None
         for piece in chain:
-            # The record that was written last may be unfinished: only of the last piece is every byte looked at.
-            layout = examine(piece.data, piece.starts, base=file.base + piece.at, sums=chain.is_last(piece)).layout
+            last = piece
+        if last is not None:
+            # The record that was written last may be unfinished: of the last piece every byte is looked at.
+            layout = examine(last.data, last.starts, base=file.base + last.at, sums=chain.is_last(last)).layout
+            end = last.at + int(layout.ends[-1]) if layout.count else max(end, last.at if last.at > at else 0)
             if layout.count:
-                end = piece.at + int(layout.ends[-1])
                 newest_ms = max(newest_ms, int(layout.numbers("storeTimestamp").max()))
         if chain.broken is None:
             return file.end
-        # A stretch that is no record is damage where records follow that are as new as those before it.
-        following = find_record(opened, file.base, chain.at + 1, file.size)
-        while following < file.size and _stored_ms(opened, following) < newest_ms:
-            following = find_record(opened, file.base, following + 1, file.size)
-        if following >= file.size:
+        # A stretch that is no record is damage where records follow that are as new as those before it, else the end.
+        at = find_record(opened, file.base, chain.at + 1, file.size)
+        while at < file.size and _stored_ms(opened, at) < newest_ms:
+            at = find_record(opened, file.base, at + 1, file.size)
+        if at >= file.size:
             return file.base + end
-        chain = Chain(opened, file.base, file.size, following, file.size)
 
 
 def _stored_ms(opened: OpenFile, at: int) -> int:
