@@ -92,9 +92,6 @@ SPARK_EQUAL_ROWS_TABLE_MIN: Final = 1 << 16
 REPORT_CELLS_MAX: Final = 2_000_000
 """Counts by topic, span and lateness that the driver takes: some 500 MB, and ten seconds to add them up."""
 
-REPORT_TOPICS_DRAWN: Final = 8
-"""Topics that have a colour of their own in a plot; the others are drawn as one."""
-
 # --- pipelines -----------------------------------------------------------------------------------------------------
 ARCHIVE_FILE_ROWS: Final = 1_000_000
 """Default of `rows-per-file` of an archive: with 1 KB messages 50 to 500 MB of Parquet, which readers like best."""

@@ -6,7 +6,6 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -57,7 +56,7 @@ def page(title: str, source: str, made_ms: int, figures: Figures) -> str:
         span=f"{_instant(figures.from_ms)} to {_instant(figures.until_ms)}" if figures.from_ms is not None else "",
         width=plots.duration(figures.width_ms),
         tiles=tiles(figures),
-        parts=[_lateness(figures), _throughput(figures), _failures(figures)],
+        parts=[_lateness(figures), _failures(figures)],
     )
 
 
@@ -123,36 +122,6 @@ def _lateness(figures: Figures) -> Part:
     )
 
 
-def _throughput(figures: Figures) -> Part:
-    messages: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    spans: Counter[str] = Counter()
-    busiest: dict[str, int] = {}
-    for row in figures.traffic:
-        messages[row.topic] += row.messages
-        sizes[row.topic] += row.size_bytes
-        spans[row.topic] += 1
-        busiest[row.topic] = max(busiest.get(row.topic, 0), row.messages)
-    with_sizes = sizes.total() > 0
-    lines = [
-        (
-            topic,
-            f"{count:,}",
-            *((_size(sizes[topic]),) if with_sizes else ()),
-            f"{count / spans[topic] * 1000 / figures.width_ms:,.4g}/s",
-            f"{busiest[topic] * 1000 / figures.width_ms:,.4g}/s",
-        )
-        for topic, count in messages.most_common()
-    ]
-    return Part(
-        "Throughput",
-        "Messages stored, retries and dead letters left out; rates are means of spans in which there were any.",
-        _drawn(plots.throughput(figures)),
-        ("topic", "messages", *(("bodies",) if with_sizes else ()), "mean rate", "busiest span"),
-        *_shown(lines),
-    )
-
-
 def _failures(figures: Figures) -> Part:
     if not figures.retries and not figures.dead_letters:
         return Part("Retries and dead letters", "None among the topics that were read.")
@@ -186,13 +155,6 @@ def _shown(lines: Iterable[tuple[str, ...]]) -> tuple[tuple[tuple[str, ...], ...
 
 def _late(value_ms: int | None) -> str:
     return "-" if value_ms is None else plots.duration(value_ms)
-
-
-def _size(size_bytes: int) -> str:
-    for size, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.3g} {unit}"
-    return f"{size_bytes} B"
 
 
 def _instant(at_ms: int | None) -> str:

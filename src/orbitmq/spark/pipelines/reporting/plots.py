@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from orbitmq.limits.spark import REPORT_TOPICS_DRAWN
 from orbitmq.spark.pipelines.reporting.buckets import high_of
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures
 
@@ -25,8 +24,6 @@ Axes: TypeAlias = Any
 
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6d31", "#5a3d8a")
 """Okabe and Ito's, without black and yellow, and two more."""
-GREY: Final = "#8a8f98"
-_OTHERS: Final = "all others"
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "orbitmq",
@@ -94,27 +91,6 @@ def lateness_by_share(figures: Figures) -> str | None:
     return _svg(draw)
 
 
-def throughput(figures: Figures) -> str | None:
-    """Messages stored a second, by span and topic; None without any."""
-    if not figures.traffic:
-        return None
-    totals: Counter[str] = Counter()
-    for row in figures.traffic:
-        totals[row.topic] += row.messages
-    drawn = [topic for topic, _ in totals.most_common(REPORT_TOPICS_DRAWN)]
-    series: dict[str, Counter[int]] = {topic: Counter() for topic in drawn}
-    if len(totals) > len(drawn):
-        series[_OTHERS] = Counter()
-    for row in figures.traffic:
-        series[row.topic if row.topic in series else _OTHERS][row.slot_ms] += row.messages
-    return _stacked(
-        {topic: (_colour(number, topic), counts) for number, (topic, counts) in enumerate(series.items())},
-        figures.width_ms,
-        label="messages a second",
-        scale=1000 / figures.width_ms,
-    )
-
-
 def failures(figures: Figures) -> str | None:
     """Retries and dead letters by span; None without any."""
 
@@ -130,10 +106,10 @@ def failures(figures: Figures) -> str | None:
         "retries": (COLOURS[1], counts(figures.retries)),
         "dead letters": (COLOURS[5], counts(figures.dead_letters)),
     }
-    return _stacked(series, figures.width_ms, label="messages in a span", scale=1)
+    return _stacked(series, figures.width_ms, label="messages in a span")
 
 
-def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, label: str, scale: float) -> str:
+def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, label: str) -> str:
     """Bars of spans, one upon the other; a span in which nothing was is a gap."""
     slots = sorted({slot for _, counts in series.values() for slot in counts})
 
@@ -142,7 +118,7 @@ def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, labe
         times = [_time(slot, width_ms) for slot in slots]
         bottom = [0.0] * len(slots)
         for name, (colour, counts) in series.items():
-            values = [counts[slot] * scale for slot in slots]
+            values = [counts[slot] for slot in slots]
             axes.bar(times, values, width=days, bottom=bottom, label=name, color=colour, linewidth=0)
             bottom = [below + value for below, value in zip(bottom, values, strict=True)]
         axes.set_ylabel(label)
@@ -152,10 +128,6 @@ def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, labe
         _legend(axes)
 
     return _svg(draw)
-
-
-def _colour(number: int, topic: str) -> str:
-    return GREY if topic == _OTHERS else COLOURS[number % len(COLOURS)]
 
 
 def _time(begin_ms: int, width_ms: int) -> datetime:

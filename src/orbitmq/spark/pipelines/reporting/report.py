@@ -24,7 +24,7 @@ PAGE_FILE: Final = "report.html"
 
 @pipeline(ReportSettings)
 def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -> Summary:
-    """Lateness by topic and span, throughput, retries and dead letters, as a page with plots and as Parquet.
+    """Lateness by topic and span, retries and dead letters, as a page with plots and as Parquet, with throughput.
 
     The messages come from an archive, from store directories, or from the topics of the cluster at `name_server`. Retry and
     dead-letter topics are read like others, if they are named or no topic is. In the summary `rows_read` are messages,

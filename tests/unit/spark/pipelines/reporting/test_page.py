@@ -59,7 +59,7 @@ def test_it_shows_the_figures_and_a_plot_for_each_part() -> None:
     words = Words(shown(some()))
     for wanted in ("100", "3 ms", "1 s", "billing", "orders", "too early", "never", "16"):
         assert wanted in words.text, wanted
-    assert words.plots == 4
+    assert words.plots == 3
 
 
 def test_it_loads_nothing_and_runs_nothing_whatever_a_topic_is_called() -> None:
@@ -86,7 +86,7 @@ def test_an_empty_report_says_so() -> None:
 
 
 def test_a_long_table_says_what_it_leaves_out() -> None:
-    many = [Cell(f"t{number:03}", AT, MessageClass.PLAIN, 0, 1, 1, 0, 0) for number in range(ROWS_SHOWN + 7)]
+    many = [Cell(f"t{number:03}", AT, MessageClass.TIMED, 0, 1, 1, 0, 0) for number in range(ROWS_SHOWN + 7)]
     assert "7 more lines" in Words(shown(figures(many, HOUR_MS))).text
 
 
