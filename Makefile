@@ -27,7 +27,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ demo-quick: $(STAMP) ## The same story without Spark: a server, and a client tha
 
 demo-pair: $(STAMP) ## The story at a master and a slave in processes of their own, both of which are killed in turn
 	@$(BIN)/python -m examples.order_timeout_pair.story $(ARGS)
+
+demo-failover: $(STAMP) ## The story at a replicated group of three whose leaders are killed, frozen and cut off, with an etcd of its own
+	@$(BIN)/python -m examples.order_timeout_group.story $(ARGS)
 
 demo-cluster: $(STAMP) ## Orders through a standalone Spark cluster while executors are killed, into a Delta table that everybody reads
 	@$(BIN)/python -m examples.orders_on_a_cluster.story $(ARGS)

@@ -33,6 +33,8 @@ class Order:
     """Answered SEND_OK: both brokers have it."""
     payment: Payment | None = None
     received_ms: list[float] = field(default_factory=list)
+    places: set[tuple[int, int]] = field(default_factory=set)
+    """Queue and offset of each delivered message that was received."""
 
     @property
     def due_ms(self) -> float:
@@ -126,6 +128,11 @@ class Account:
             (not due or due[-1] < self.ends_ms - 2 * TICK_MS, "recurring message ended"),
         )
         return [f"{count:,} {what}" for count, what in counts if count]
+
+    def stored_twice(self) -> list[str]:
+        """The same of idempotent sends: what is received again lies where it lay."""
+        count = sum(len(order.places) > 1 for order in self.orders.values())
+        return [f"{count:,} orders were stored twice"] if count else []
 
     def missing_without_copy(self) -> int:
         """Orders that were answered without a copy, so that nothing was promised, and are gone."""

@@ -124,7 +124,9 @@ class Shop:
         async with self._mq.consumer(GROUP, TOPIC, options=FROM_FIRST) as consumer:
             async for message in consumer:
                 number = msgspec.json.decode(message.body, type=Check).order
-                self.account.orders[number].received_ms.append(now_ms())
+                order = self.account.orders[number]
+                order.received_ms.append(now_ms())
+                order.places.add((message.queue.queue_id, message.queue_offset))
                 await message.ack()
 
     async def receive_ticks(self) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from examples.order_timeout_group.etcd import MISSING, etcd_program
 from tests.worlds.certificates import Authority
-from tests.worlds.etcd_process import MISSING, EtcdCluster, TlsFiles, etcd_program
+from tests.worlds.etcd_process import EtcdCluster, TlsFiles
 
 from orbitmq.replication.engine_address import parse_engine
 from orbitmq.replication.view import View, first_view

