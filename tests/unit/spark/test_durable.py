@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.errors import StoreError, StoreLockedError
+from orbitmq.errors import ConfigurationError, StoreError, StoreLockedError
 from orbitmq.spark import durable
 from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
@@ -51,3 +51,9 @@ def test_a_directory_that_another_run_has(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"), held(place_at(str(tmp_path / "file"))):
         pass
+
+
+@pytest.mark.parametrize("text", ["", "a\0b"])
+def test_an_empty_place_is_not_the_directory_of_the_process(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no place"):
+        place_at(text)

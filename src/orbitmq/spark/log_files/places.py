@@ -117,7 +117,10 @@ class OpenFile:
 
 
 def place_at(text: str) -> FilePlace:
-    """The place that a local path or a URL names. Raises ConfigurationError."""
+    """The place that a local path or a URL names. Raises ConfigurationError, also for an empty one: that would be the directory of the
+    process."""
+    if not text or "\0" in text:
+        raise ConfigurationError(f"{text!r} names no place", remedy="name a directory, or a URL")
     if "://" not in text:
         return FilePlace(fs.LocalFileSystem(), str(Path(text).absolute()))
     try:

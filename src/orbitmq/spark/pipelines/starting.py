@@ -24,6 +24,16 @@ TASKS_ONLY: Final = frozenset({"archive"})
 BRIEF_JAVA: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """A Java that compiles quickly and not well: of a small archive's CPU a third is the compiler's."""
 
+_QUERY_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+def quiet_queries() -> None:
+    """Errors of queries are told by who asked; PySpark logs them as well, as lines of JSON with both programs' stacks."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _QUERY_ERRORS:
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
+
 
 def run_for_command(
     steps: tuple[Step, ...],
@@ -42,6 +52,7 @@ def run_for_command(
     is_new = remote is None and "pyspark" not in sys.modules  # else there may be a Java, which keeps its options
     brief = BRIEF_JAVA if is_new and TASKS_ONLY.issuperset(step.pipeline for step in steps) else {}
     spark = session(master, remote=remote, app_name=name, **{**quiet, **brief, **(conf or {})})
+    quiet_queries()
     stop = StopRequest()
     done = True
     try:

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from orbitmq.spark.pipelines.run import Silent, StopRequest, Summary
+from orbitmq.spark.pipelines.starting import quiet_queries
 
 
 def test_a_signal_is_a_request_and_the_second_interrupts() -> None:
@@ -42,3 +43,12 @@ def test_a_summary_is_a_flat_record() -> None:
 def test_silence() -> None:
     with Silent().stage("archive", 5) as stage:
         stage.advance(5)
+
+
+def test_errors_of_queries_are_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """As PySpark logs them: its class of loggers has to have made them."""
+    from pyspark.logger import PySparkLogger
+
+    quiet_queries()
+    PySparkLogger.getLogger("SQLQueryContextLogger").exception("no such column", context={"errorClass": "UNRESOLVED"})
+    assert capfd.readouterr() == ("", "")

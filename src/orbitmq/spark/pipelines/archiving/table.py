@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -140,18 +140,24 @@ class ArchiveTable:
             self._checkpoint(version)
 
     def add_columns(self, snapshot: Snapshot, wanted: pa.Schema) -> Snapshot:
-        """The table with those columns, each of the type that it has there. ConfigurationError for one of another type."""
+        """The table with those columns, each of the type that it has there, or a struct with the fields of both. ConfigurationError for one
+        of another type."""
         from deltalake import Schema
 
         fields = {field.name: field for field in Schema.from_arrow(wanted).fields}
         for name, field in fields.items():
             before = snapshot.columns.get(name)
-            if before is not None and before != _kind(field.type.to_json()):
+            if before is not None and not _go_together(json.loads(before), json.loads(field.type.to_json())):
                 raise ConfigurationError(
                     f"column {name} of {self._name} is {before}, and this run has {_kind(field.type.to_json())}",
                     remedy="archive into another directory",
                 )
-        new = [field for name, field in fields.items() if name not in snapshot.columns]
+        new = [
+            field
+            for name, field in fields.items()
+            if name not in snapshot.columns
+            or _lacks(json.loads(snapshot.columns[name]), json.loads(field.type.to_json()))
+        ]
         if not new:
             return snapshot
         with table_failures(self._name):
@@ -346,6 +352,27 @@ def _check_same(found: ArchiveForm, form: ArchiveForm, place: str) -> None:
 def _kind(text: str) -> str:
     """The type of a column in a form that can be compared."""
     return json.dumps(json.loads(text), sort_keys=True)
+
+
+def _go_together(one: Any, other: Any) -> bool:
+    """Whether values of both types, as Delta writes them, can be in one column: structs may lack fields of each other."""
+    fields, others = _fields(one), _fields(other)
+    if fields is None or others is None:
+        return bool(one == other)
+    return all(_go_together(fields[name], others[name]) for name in fields.keys() & others.keys())
+
+
+def _lacks(one: Any, other: Any) -> bool:
+    """Whether the first of two such types lacks a field of the other."""
+    fields, others = _fields(one) or {}, _fields(other) or {}
+    return any(name not in fields or _lacks(fields[name], kind) for name, kind in others.items())
+
+
+def _fields(kind: Any) -> dict[str, Any] | None:
+    """Types of a struct's fields."""
+    if not isinstance(kind, dict) or kind["type"] != "struct":
+        return None
+    return {field["name"]: field["type"] for field in kind["fields"]}
 
 
 def kinds_of(schema: pa.Schema) -> Mapping[str, str]:

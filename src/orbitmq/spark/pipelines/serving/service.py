@@ -72,7 +72,7 @@ def serve(
     from orbitmq.spark.pipelines.serving.health_port import HealthPort
     from orbitmq.spark.pipelines.serving.java_shutdown import stopped_with_java
     from orbitmq.spark.pipelines.serving.work import do_part, import_all, is_up
-    from orbitmq.spark.pipelines.starting import QUIET
+    from orbitmq.spark.pipelines.starting import QUIET, quiet_queries
     from orbitmq.spark.spark_session import session
     from orbitmq.telemetry.logs import begin_logging
 
@@ -92,6 +92,7 @@ def serve(
             spark = session(
                 master, remote=remote, app_name=f"orbitmq {said.service.name}", **{**quiet, **said.conf, **(conf or {})}
             )
+            quiet_queries()
             host = said.service.address[0]
             logger.info(
                 "service %s: %d streams and jobs, health on %s:%d", said.service.name, len(said.parts), host, port.port

@@ -17,7 +17,8 @@ from orbitmq.limits.spark import SERVICE_BATCH_ROWS
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
-from orbitmq.spark.typed.payload_options import PayloadMode
+from orbitmq.spark.typed.decoding import payload_schema
+from orbitmq.spark.typed.payload_options import PayloadFormat, PayloadMode
 
 _SAID: Final = {
     "nameserver": "name-server",
@@ -129,6 +130,8 @@ class TableStreamSettings(StreamSettings):
                 "nothing says what bodies hold",
                 remedy='give options = { payload = "json", payloadSchema = "id bigint" }, or choose sink = "archive"',
             )
+        if payload.format is PayloadFormat.JSON:
+            payload_schema(payload)
         if payload.mode is not PayloadMode.PERMISSIVE:
             raise ConfigurationError(
                 "payloadMode=failfast would end the stream at the first body that cannot be decoded, again and again",

@@ -57,7 +57,7 @@ class TypedTable:
         import pyarrow as pa
         from deltalake import Schema
 
-        from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun, kinds_of
+        from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun
 
         schema = pa.schema(Schema.from_json(batch.schema.json()).to_arrow())
         application = f"stream {self._query_id()}"
@@ -73,9 +73,9 @@ class TypedTable:
             _check_same(self._quarantine, aside_snapshot.applications.get(f"{application} rows"), count)
         elif broken:
             ends = {application: batch_id, f"{application} rows": count}
-            _commit(aside, aside_snapshot, broken, ends, kinds_of(bad))
+            _commit(aside, aside_snapshot, broken, ends, bad.names)
         whole = [file for one in landed for file in one.good]
-        _commit(table, snapshot, whole, {application: batch_id}, kinds_of(good))
+        _commit(table, snapshot, whole, {application: batch_id}, good.names)
         self.stored[batch_id] = sum(file.rows for file in whole), count
 
     def _query_id(self) -> str:
@@ -131,12 +131,12 @@ def _inverse(mask: Any) -> Any:
     return pc.invert(mask)
 
 
-def _commit(
-    table: Any, snapshot: Any, files: list[LandedFile], ends: Mapping[str, int], columns: Mapping[str, str]
-) -> None:
+def _commit(table: Any, snapshot: Any, files: list[LandedFile], ends: Mapping[str, int], names: list[str]) -> None:
+    """names: of the columns, whose types are those that the table had when the batch began: a payload may lack fields of it."""
     from orbitmq.spark.pipelines.archiving.committing import commit
 
     begins = {name: snapshot.applications.get(name) for name in ends}
+    columns = {name: snapshot.columns[name] for name in names}
     commit(
         table, snapshot, ArchiveBatch(token=uuid.uuid4().hex, files=files, begins=begins, ends=ends, columns=columns)
     )

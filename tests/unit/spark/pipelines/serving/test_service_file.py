@@ -166,6 +166,7 @@ def test_every_mistake_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         ('topic = "orders"\nto = "orders-copy"', 'topic-pattern = "orders.*"\nto = "orders-copy"', "is read and written"),
         ('{ startingOffsets = "latest" }', '{ Subscribe = "orders-copy" }', "option Subscribe says what topic says"),
         ('payload = "json"', 'payload = "json"\npayloadMode = "failfast"', "would end the stream at the first body"),
+        ('payloadSchema = "id bigint"\n', "", "nothing says which fields payloads have"),
         ('to = "/data/typed"', 'to = "file:///data/../data/archive"', "would both write /data/archive"),
         (
             'pipeline = "compact"\narchive = "/data/archive"',

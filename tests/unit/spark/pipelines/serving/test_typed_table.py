@@ -15,12 +15,13 @@ from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreError, St
 from orbitmq.spark.pipelines.archiving import committing
 from orbitmq.spark.pipelines.serving.typed_table import TypedTable
 
+PAYLOAD = pa.struct([("id", pa.int64())])
 ARROW = pa.schema(
     [
         ("topic", pa.string()),
         ("queueOffset", pa.int64()),
         ("storeTimestamp", pa.timestamp("us", "UTC")),
-        ("payload", pa.struct([("id", pa.int64())])),
+        ("payload", PAYLOAD),
         ("payloadError", pa.string()),
         ("corruptBody", pa.binary()),
     ]
@@ -35,10 +36,11 @@ class Frame:
         return self
 
     def json(self) -> str:
-        return Schema.from_arrow(ARROW).to_json()
+        return Schema.from_arrow(self._arrow).to_json()
 
-    def __init__(self, offsets: range, broken: int = 5) -> None:
+    def __init__(self, offsets: range, broken: int = 5, payload: Any = PAYLOAD) -> None:
         self._rows = [_row(number, is_broken=number % broken == 0) for number in offsets]
+        self._arrow = ARROW.set(ARROW.get_field_index("payload"), pa.field("payload", payload))
 
     def mapInArrow(self, tasks: Any, schema: str) -> Frame:
         self._tasks = tasks
@@ -46,7 +48,7 @@ class Frame:
 
     def collect(self) -> list[tuple[str]]:
         half = len(self._rows) // 2
-        parts = [pa.RecordBatch.from_pylist(rows, ARROW) for rows in (self._rows[:half], self._rows[half:])]
+        parts = [pa.RecordBatch.from_pylist(rows, self._arrow) for rows in (self._rows[:half], self._rows[half:])]
         return [(batch.column(0)[0].as_py(),) for part in parts for batch in self._tasks(iter([part]))]
 
 
@@ -165,6 +167,24 @@ def test_a_schema_that_was_changed_between_two_tries_of_a_batch_is_told(
         tables.sink().store(Frame(range(10, 20), broken=2), 1)  # type: ignore[arg-type]
     tables.sink().store(Frame(range(10, 20)), 1)  # type: ignore[arg-type]
     assert tables.stored() == parted(range(20))
+
+
+def test_a_payload_gets_further_fields_and_may_lack_some(tables: Tables) -> None:
+    """As after a new version of a schema, and after one that dropped what the first had."""
+    kinds = [
+        [("id", pa.int64())],
+        [("first", pa.string()), ("id", pa.int64()), ("in", pa.struct([("x", pa.int64())]))],
+        [("in", pa.struct([("y", pa.string()), ("x", pa.int64())])), ("last", pa.list_(pa.int64()))],
+    ]
+    for number, kind in enumerate(kinds):
+        tables.sink().store(Frame(range(10 * number, 10 * number + 10), payload=pa.struct(kind)), number)  # type: ignore[arg-type]
+    assert tables.stored() == parted(range(30))
+    rows = DeltaTable(tables.root / "good").to_pyarrow_table().to_pylist()
+    assert all(row["payload"]["id"] == (row["queueOffset"] if row["queueOffset"] < 20 else None) for row in rows)
+    assert rows[0]["payload"].keys() == {"id", "first", "in", "last"}
+    with pytest.raises(ConfigurationError, match="column payload of"):
+        tables.sink().store(Frame(range(30, 40), payload=pa.struct([("id", pa.string())])), 3)  # type: ignore[arg-type]
+    assert tables.stored() == parted(range(30))
 
 
 def test_a_new_checkpoint_counts_anew(tables: Tables) -> None:
