@@ -17,6 +17,7 @@ from tests.worlds.engine_in_memory import EngineContents, MemoryEngine
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.replication.view import View
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.outbound import Outbound
 from orbitmq.server.replication.group import broker_member
@@ -97,9 +98,13 @@ class GroupInProcess:
         """Who serves; empty where nobody does."""
         return next((name for name in self.running if self.member(name).duties.leads), "")
 
-    def in_sync(self) -> tuple[str, ...]:
+    def view(self) -> View:
         view = self.contents.views["trio"].view
-        return () if view is None else view.in_sync
+        assert view is not None
+        return view
+
+    def in_sync(self) -> tuple[str, ...]:
+        return self.view().in_sync if "trio" in self.contents.views else ()
 
     async def until(self, is_so: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
         loop = asyncio.get_running_loop()

@@ -12,6 +12,8 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from orbitmq.access.gate import Gate
 from orbitmq.access.users import ACCESS_FILE
 from orbitmq.broker.broker import make_broker
@@ -27,6 +29,7 @@ from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.limits.group import GROUP_DISK_WAIT_MS
 from orbitmq.limits.server import REGISTRATION_WAIT_MS
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import NO_GRPC_ENDPOINT
@@ -339,7 +342,10 @@ class BrokerRole:
 
     def _settings_changed(self, settings: ServerSettings) -> None:
         # Every key that may change while running is one the store reads when it needs it.
-        self.store.use(settings.store)
+        store = settings.store
+        if settings.replication.is_member:  # how long a send waits is the group's to say
+            store = msgspec.structs.replace(store, sync_flush_timeout_ms=GROUP_DISK_WAIT_MS)
+        self.store.use(store)
 
     async def start(self) -> None:
         settings = self._process.settings

@@ -370,26 +370,18 @@ class MessageStore:
     def append_in_last_space(self, append: Callable[[], None]) -> bool:
         """On a full disk, run `append`, whose few records let files go: they are written by the next commit, into what is set aside. False,
         with nothing appended, where something else than room is missing. Raises what `append` raises."""
-        stops = self._writability.stops
-        if stops.keys() - {SPACE}:
+        if self._writability.stops.keys() - {SPACE}:
             return False
-        reason = stops.pop(SPACE, None)
-        if reason is not None:
-            self._reserve.spend()
-        try:
-            append()
-        finally:
+        with self._writability.set_aside(SPACE) as reason:
             if reason is not None:
-                stops.setdefault(SPACE, reason)
+                self._reserve.spend()
+            append()
         return True
 
     def append_to_copy(self, append: Callable[[], T]) -> T:
         """Run `append` at a log that copies another one, which stays so for everybody else. Raises what `append` raises."""
-        reason = self._writability.stops.pop(COPY)
-        try:
+        with self._writability.set_aside(COPY):
             return append()
-        finally:
-            self._writability.stops[COPY] = reason
 
     def refuse(self, name: str, reason: str) -> None:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in

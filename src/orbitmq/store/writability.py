@@ -11,7 +11,8 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 logger = logging.getLogger("orbitmq.store")
 
@@ -61,6 +62,16 @@ class Writability:
     def _report(self, known: Mapping[str, str], name: str, reason: str) -> None:
         if name not in known and CLOSED not in self.stops:
             logger.error("no messages are accepted: %s", reason)
+
+    @contextmanager
+    def set_aside(self, name: str) -> Iterator[str | None]:
+        """A stop of that name counts for nobody meanwhile; its reason, None where there is none."""
+        reason = self.stops.pop(name, None)
+        try:
+            yield reason
+        finally:
+            if reason is not None:
+                self.stops.setdefault(name, reason)
 
     def allow(self, name: str) -> None:
         """Lift the reason of that name, of either kind; nothing happens when there is none."""

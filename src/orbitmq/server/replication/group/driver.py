@@ -148,9 +148,10 @@ class Driver:
         return True
 
     def log_changed(self) -> None:
-        """The store has written, synced or cut; also at the end of each turn."""
-        log = self._log.store.log
-        if (log.written_end, log.synced_end) != self._seen[:2] and not self._is_over:
+        """The store has written, synced, cut or removed; also at the end of each turn."""
+        log, seen = self._log.store.log, self._seen
+        is_news = log.written_end != seen.written or log.synced_end != seen.synced or log.start != seen.start
+        if is_news and not self._is_over:
             self._see_log()
 
     def _see_log(self) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from tests.worlds.group_in_process import GroupInProcess
 
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import request
+from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+from orbitmq.replication.view import first_view
 
 
 @pytest.fixture
@@ -38,3 +41,95 @@ async def test_three_members_found_a_group_and_go_on_without_their_leader(group:
     await group.until_level("a", "b", "c")
     for name in ("a", "b", "c"):
         assert group.bodies(name) == [*sent, b"at the next one"]
+
+
+async def test_a_member_that_comes_late_begins_where_the_log_does(group: GroupInProcess) -> None:
+    """Its oldest file was removed; what that file said of tables stands in the log again."""
+    await group.start("a")
+    await group.until(lambda: group.leader == "a", "a leader")
+    assert (await group.create_topic("orders")).code == ResponseCode.SUCCESS
+    for number in range(15):
+        assert await group.send("a", b"%03d" % number * 40_000) == ResponseCode.SUCCESS
+    store = group.member("a").store
+    await group.until(lambda: store.confirm_offset == store.log.written_end > 1 << 20, "the second file")
+    tables = group.running["a"].broker.derived.tables  # type: ignore[union-attr]
+    assert tables is not None
+    await group.until(lambda: tables.say_below(1 << 20), "what the first file says alone being said again")
+    tables.take_below(1 << 20, 1_000)
+    await group.until(lambda: (tables.lowest_needed() or 1 << 20) >= 1 << 20, "tables recorded anew")
+    store.remove_paths(store.drop_first_segments(1))
+    await group.start("b")
+    await group.until_level("a", "b")
+    copy = group.member("b").store
+    assert copy.log.start == store.log.start == 1 << 20
+    assert group.bodies("b") == group.bodies("a") != []
+    assert copy.max_offset("orders", 0) == store.max_offset("orders", 0) == 15
+    await group.kill("a")
+    await group.until(lambda: group.leader == "b", "the one that is left")
+    assert await group.send("b", b"next") == ResponseCode.SUCCESS, "it knows the topic"
+
+
+async def test_a_directory_with_a_log_founds_and_joins_no_other_group(
+    group: GroupInProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.start("a")
+    await group.until(lambda: group.leader == "a", "a leader")
+    await group.stop("a")
+    held = group.contents.views.pop("trio")
+    await group.start("b")
+    await group.until(lambda: group.leader == "b", "another group")
+    await group.stop("b")
+    group.contents.views["trio"] = held
+    for kept in (group.root / "b" / "config").glob("orbitmq-replication.json*"):
+        kept.unlink()
+    await group.start("b")
+    await group.until(lambda: "has a log of its own" in group.role("b").trouble, "the refusal")
+    assert "put the store aside" in caplog.text
+    assert await group.send("b", b"x") == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert group.view().members == ("a",)
+
+
+async def test_an_engine_that_was_put_back_stops_the_member(group: GroupInProcess) -> None:
+    await group.start("a")
+    await group.until(lambda: group.leader == "a", "a leader")
+    assert (await group.create_topic("orders")).code == ResponseCode.SUCCESS
+    await group.stop("a")
+    await group.start("a")
+    await group.until(lambda: group.leader == "a", "it leads again")
+    assert group.view().epoch == 2, "a process that starts takes a new epoch"
+    group.contents.put("trio", first_view("a"))
+    await group.until(lambda: group.told()["a"]["orbitmqReplicaRole"] == "STOPPED", "the member stopping")
+    assert "has gone back to epoch 0" in group.role("a").trouble
+    assert await group.send("a", b"x") == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert group.member("a").port.address is None
+
+
+async def test_a_loss_is_accepted_only_when_it_is_said(group: GroupInProcess) -> None:
+    await group.start("a", "b")
+    await group.until_level("a", "b")
+    assert (await group.create_topic("orders")).code == ResponseCode.SUCCESS
+    leader = group.leader
+    other = "b" if leader == "a" else "a"
+    group.engines[other].is_away = True
+    await group.stop(other)
+    await group.until(lambda: group.in_sync() == (leader,), "the other one being dropped")
+    assert await group.send(leader, b"at one alone") == ResponseCode.SUCCESS
+    await group.stop(leader)
+    group.engines[other].is_away = False
+    await group.start(other)
+    await group.until(lambda: group.member(other).driver is not None, "it takes part")
+    driver = group.member(other).driver
+    assert driver is not None
+    await group.until(lambda: driver.replica.view is not None, "it has read the engine")
+    asked = request(RequestCode.PROMOTE_SLAVE, None, PromoteRequest().encode())
+    refused = await group.call(other, asked)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert f"may lack what {leader} has" in (refused.remark or "")
+    asked = request(RequestCode.PROMOTE_SLAVE, None, PromoteRequest(although_behind=True).encode())
+    answer = await group.call(other, asked)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    assert group.leader == other
+    assert await group.send(other, b"goes on") == ResponseCode.SUCCESS
+    await group.start(leader)
+    await group.until(lambda: "was confirmed here" in group.role(leader).trouble, "who has more stopping")
+    assert group.bodies(leader) == [b"at one alone"], "its store is kept"
