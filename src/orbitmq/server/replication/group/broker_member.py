@@ -89,7 +89,10 @@ class BrokerMember:
         )
         _refuse_other_member(self._kept.state.member, self.own)
         _refuse_far(derived, settings.broker.timer_far_url)
-        self.log: Final = GroupLog(store, self._kept.state.epochs.marks, process.clock)
+        marks = (
+            () if self._kept.state.member is None else self._kept.state.epochs.marks
+        )  # else they are those of a pair
+        self.log: Final = GroupLog(store, marks, process.clock)
         self.duties: Final = GroupDuties(
             store, appenders, self._tables, changes, settle=settle, registered=self._registered
         )

@@ -212,6 +212,9 @@ class Driver:
             self._tell_refusal()
         except (OrbitError, OSError, ValueError) as error:
             self._end(f"the store of this member cannot do what its group needs: {error}")
+        except Exception as error:
+            logger.exception("a fault of the program in what a member of a group does")
+            self._end(f"a fault of the program: {type(error).__name__}: {error}")
         finally:
             self._is_busy = False
 

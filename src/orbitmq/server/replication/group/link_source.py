@@ -61,6 +61,8 @@ class LinkSource:
         self._store = store
         self._worker = worker
         self._suspect = suspect
+        self._read: tuple[int, LogRead, bytes] = 0, LogRead(0, 0), b""
+        """Epoch, place and bytes of the last read: the next follower wants the same."""
 
     def address_of(self, name: str) -> str:
         """Empty where nobody said it."""
@@ -103,8 +105,15 @@ class LinkSource:
         return found in (CheckStatus.VALID, CheckStatus.BLANK)
 
     def read_now(self, read: LogRead) -> bytes | None:
+        """None where it is not in memory."""
+        epoch = 0 if self.replica is None else self.replica.epoch
+        if self._read[:2] == (epoch, read):  # within an epoch nothing of a leader's log is cut
+            return self._read[2]
         data = self._store.log.read_written_now(read.position, read.size)
-        return None if data is None else bytes(data)
+        if data is None:
+            return None
+        self._read = epoch, read, bytes(data)
+        return self._read[2]
 
     def read_cold(self, read: LogRead, done: Callable[[bytes | str], None]) -> None:
         """`done` is told the bytes, or why there are none."""

@@ -5,15 +5,19 @@ Rules of this file
    something of it begins a new session.
 2. A member that cannot be reached is tried again while there is something for it, with a pause that doubles up to a bound. Where a
    connection was lost, once at once: a refusal says that its process is gone, which is told.
-3. The log is sent while the socket takes it; messages always, up to a bound. The loop never waits for the disk: what is not in memory a
+3. What was sent and is not taken by the other machine for as long as a leader may be silent ends the connection: after a cut the kernel
+   would try again ever more seldom.
+4. The log is sent while the socket takes it; messages always, up to a bound. The loop never waits for the disk: what is not in memory a
    thread reads, one piece at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
+import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +26,7 @@ from typing import Final, cast
 from orbitmq.errors import ReplicationFrameError
 from orbitmq.limits.group import (
     GROUP_SAY_MS,
+    LEADER_SILENT_MS,
     MEMBER_BUFFER_BYTES_MAX,
     MEMBER_HELLO_MS,
     MEMBER_MESSAGES_WAIT_MAX,
@@ -260,6 +265,9 @@ class _Outgoing(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        own_socket = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):  # a system that has no such time goes without
+            own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LEADER_SILENT_MS)
         self._transport.write(GROUP_MAGIC)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(MEMBER_HELLO_MS / 1_000, self._abort, "it says nothing")
