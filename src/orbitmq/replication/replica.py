@@ -191,6 +191,9 @@ class Replica:
             following.cutting = end
             self._effects.append(steps.CutLog(end))
         else:
+            if not self.log.written and said.start:
+                before = tuple(mark for mark in said.marks if mark.start < said.start)
+                self._effects.append(steps.BeginLog(said.start, before))
             self._match(self.log.written or said.start)
 
     def _match(self, end: int) -> None:

@@ -240,6 +240,13 @@ class CutLog(NamedTuple):
     to: int
 
 
+class BeginLog(NamedTuple):
+    """An empty log is to begin at `start`, as its leader's does: who wrote what was before it."""
+
+    start: int
+    marks: tuple[EpochMark, ...]
+
+
 class AppendBytes(NamedTuple):
     """The leader's bytes, at the end of the log; then say `LogIs`."""
 
@@ -292,6 +299,7 @@ Effect = (
     | StreamLog
     | EndStream
     | CutLog
+    | BeginLog
     | AppendBytes
     | ConfirmTo
     | AppendMarker

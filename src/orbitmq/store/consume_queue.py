@@ -339,7 +339,8 @@ class ConsumeQueue:
         while self._sequence.segments:  # without a unit: left by a crash
             self._sequence.drop_last()
         self._grow_filled(queue_offset * UNIT_BYTES)
-        self.min_offset = self.max_offset = self.next_offset = queue_offset
+        self.min_offset = self.max_offset = queue_offset
+        self.next_offset = max(self.next_offset, queue_offset)  # messages behind the first one may await dispatch
 
     def _grow_filled(self, position: int) -> Segment:
         """The next file; the first one is filled up to that position."""

@@ -193,3 +193,19 @@ def test_a_copy_shows_what_its_leader_has_confirmed(master: LittleStore, copy: L
     copy.store.append_raw(third.end_offset, master.log_bytes(third.end_offset))
     copy.store.confirmation.copies_have(copy.store.log.end)
     assert everything(copy) == everything(master)
+
+
+def test_a_copy_that_begins_late_and_confirms_late_goes_on_behind_what_it_has(
+    master: LittleStore, copy: LittleStore
+) -> None:
+    """The first message of a queue is dispatched while later ones are in the log, and not confirmed."""
+    begin = master.store.log.sequence.segments[1].base
+    copy.store.confirmation.hold_for_copies(0)
+    entries = list(master.store.scan(begin))
+    copy.store.append_raw(begin, master.log_bytes(begin, entries[8].end_offset))
+    copy.store.confirmation.copies_have(entries[2].end_offset)
+    copy.store.append_raw(entries[8].end_offset, master.log_bytes(entries[8].end_offset))
+    copy.store.confirmation.copies_have(copy.store.log.end)
+    for queue_id in range(3):
+        first = copy.store.min_offset("Topic", queue_id)
+        assert copy.bodies(queue_id=queue_id) == master.bodies(queue_id=queue_id)[first:]

@@ -155,7 +155,10 @@ class Driver:
             self._see_log()
 
     def _see_log(self) -> None:
-        state = self._seen = self._log.state()
+        before, state = self._seen, self._log.state()
+        self._seen = state
+        if state.marks != before.marks:  # what becomes of the log's beginning, they are known
+            self._keep(self.replica.kept, lambda why_not: None)
         self.tell(state)
         if self.replica.role is ReplicaRole.LEADING:
             self._links.log_grew()
@@ -267,6 +270,10 @@ class Driver:
         )  # fmt: skip
         self._see_log()
 
+    def _begin_log(self, effect: steps.BeginLog) -> None:
+        self._log.begin(effect.marks)
+        self._see_log()
+
     def _append_bytes(self, effect: steps.AppendBytes) -> None:
         if self._append_failed:
             return
@@ -345,6 +352,7 @@ DEEDS: Final[dict[type[Any], Callable[[Driver, Any], None]]] = {
     steps.StreamLog: Driver._stream_log,
     steps.EndStream: Driver._end_stream,
     steps.CutLog: Driver._cut_log,
+    steps.BeginLog: Driver._begin_log,
     steps.AppendBytes: Driver._append_bytes,
     steps.ConfirmTo: Driver._confirm_to,
     steps.AppendMarker: Driver._append_marker,

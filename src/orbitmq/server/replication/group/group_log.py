@@ -89,6 +89,10 @@ class GroupLog:
             raise StoreUnwritableError(f"the record of epoch {epoch} could not be written: {store.trouble}")
         self._marks = EpochMarks([*self._marks, mark]).marks
 
+    def begin(self, marks: Iterable[EpochMark]) -> None:
+        """An empty log is going to begin behind what these epochs wrote."""
+        self._marks = EpochMarks(marks).marks
+
     def begin_session(self) -> None:
         """What came of a record that is not whole is forgotten: the next bytes begin at the end of the log."""
         self.store.begin_raw()

@@ -242,6 +242,18 @@ def test_bytes_that_cannot_be_appended_are_asked_for_again(tmp_path: Path) -> No
     assert follower.little.store.confirm_offset == end
 
 
+def test_an_empty_log_begins_where_its_leaders_does_and_knows_who_wrote_before(tmp_path: Path) -> None:
+    follower = Member(tmp_path, "b")
+    follower.holds(View(epoch=7, serial=9, leader="a", claim="a-life", in_sync=("a",), learners=("b",)), 2)
+    follower.kept()
+    session, start = follower.replica.session, 16 * 1024
+    marks = (EpochMark(3, 0), EpochMark(6, 900), EpochMark(7, start + 500))
+    follower.driver.tell(steps.Heard(steps.Welcome("a", 7, session, marks, start + 1_000, start)))
+    assert ("a", steps.Follow("b", 7, session, start)) in follower.said
+    assert follower.log.marks == marks[:2]
+    assert follower.keeping, "a start finds them, as their records are gone"
+
+
 def test_what_no_leader_confirmed_is_cut_with_its_marker(tmp_path: Path) -> None:
     member = leads(Member(tmp_path))
     confirmed = member.little.store.confirm_offset
