@@ -251,6 +251,9 @@ SERVICE_STOP_MS_MAX: Final = 3_600_000
 SERVICE_LOOK_MS: Final = 500
 """How often a stream looks at its query, and the service at its session."""
 
+SERVICE_UNANSWERED_LOOKS_MAX: Final = 120
+"""Looks of the service, each of SERVICE_LOOK_MS, that Spark may leave without an answer: a minute, longer than Java's longest pauses."""
+
 SERVICE_BATCH_ROWS: Final = 100_000
 """Default of `rows-per-batch` of a stream: a second or two of work."""
 

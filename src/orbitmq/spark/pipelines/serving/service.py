@@ -22,6 +22,7 @@ from orbitmq.limits.spark import (
     SERVICE_LOG_REPEATS_MAX,
     SERVICE_LOOK_MS,
     SERVICE_SESSION_END_MS,
+    SERVICE_UNANSWERED_LOOKS_MAX,
 )
 from orbitmq.spark.pipelines.failed_jobs import reason_of
 from orbitmq.spark.pipelines.run import StopRequest
@@ -172,11 +173,12 @@ class Service:
         }
         for thread in threads.values():
             thread.start()
+        watch = _SparkWatch(is_up, stop)
         while not stop.wait(SERVICE_LOOK_MS):
-            if not is_up():
+            if (problem := watch.problem()) is not None:
                 figures.spark_up = False
                 stop.request()
-                logger.error("the Spark session is gone: the service ends")
+                logger.error("the Spark session %s: the service ends", problem)
                 return ServiceEnd.SPARK_GONE
         figures.state = ServiceState.STOPPING
         return self._ended(threads)
@@ -198,6 +200,29 @@ class Service:
         while not self.stop.wait(pause_ms):
             pause_ms = serving.turn(spark, self._work)
         serving.end()
+
+
+class _SparkWatch:
+    """Asks in a thread of its own, because a Java that hangs answers nothing."""
+
+    def __init__(self, is_up: Callable[[], bool], stop: StopRequest) -> None:
+        self._is_up = is_up
+        self._stop = stop
+        self._up = True
+        self._unanswered = 0
+        threading.Thread(target=self._ask, name="watch of Spark", daemon=True).start()
+
+    def problem(self) -> str | None:
+        """Called at every look of the service, which are counted instead of seconds: a machine that slept has not waited."""
+        self._unanswered += 1
+        if not self._up:
+            return "is gone"
+        return "does not answer" if self._unanswered > SERVICE_UNANSWERED_LOOKS_MAX else None
+
+    def _ask(self) -> None:
+        while self._up and not self._stop.wait(SERVICE_LOOK_MS):
+            self._up = self._is_up()
+            self._unanswered = 0
 
 
 class _Serving:

@@ -72,6 +72,6 @@ class ServiceDirectory:
             return {str(name): int(at_ms) for name, at_ms in found.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
             logger.warning("%s cannot be read (%s): no run of a job is known", path, error)
             return {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from orbitmq.clock import SystemClock
+from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import Setting, TimeKind, pipeline
 from orbitmq.units import DAY_MS
@@ -32,9 +33,10 @@ class VacuumSettings:
     """What `vacuum` is told."""
 
     archive: _ArchiveSetting
-    older_than_ms: Annotated[int, Setting("Keeps what is younger, and versions that need it.", kind=TimeKind.SPAN)] = (
-        7 * DAY_MS
-    )
+    older_than_ms: Annotated[
+        int,
+        Setting("Keeps what is younger, and versions that need it.", kind=TimeKind.SPAN, minimum=ARCHIVE_BATCH_MS_MAX),
+    ] = 7 * DAY_MS
 
 
 @pipeline(CompactSettings)

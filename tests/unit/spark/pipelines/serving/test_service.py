@@ -56,7 +56,13 @@ LIMIT_S = 30
 class Played:
     """A service whose work is `work(part name, run)`."""
 
-    def __init__(self, folder: Path, work: Callable[[str, Any], None], within: str = "30s") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        work: Callable[[str, Any], None],
+        within: str = "30s",
+        is_up: Callable[[], bool] | None = None,
+    ) -> None:
         file = folder / "lake.toml"
         file.write_text(FILE.format(state=folder / "state", within=within))
         said = read_service_file(file)
@@ -68,7 +74,8 @@ class Played:
         service = Service(
             said, self.figures, self.state, self.stop, NoLineage(), lambda spark, part, run: work(part.name, run)
         )
-        self.thread = threading.Thread(target=lambda: self.ends.append(service.run(None, lambda: self.up)), daemon=True)
+        asked = is_up or (lambda: self.up)
+        self.thread = threading.Thread(target=lambda: self.ends.append(service.run(None, asked)), daemon=True)
         self.thread.start()
 
     def ended(self) -> ServiceEnd:
@@ -274,6 +281,15 @@ def test_a_service_without_spark_ends(tmp_path: Path) -> None:
     assert (end, end.exit_code) == (ServiceEnd.SPARK_GONE, 1)
 
 
+def test_a_service_whose_spark_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "SERVICE_UNANSWERED_LOOKS_MAX", 3)
+    answers, hung = iter([True] * 10), threading.Event()
+    service = Played(tmp_path, lambda name, run: run.idle(), is_up=lambda: next(answers, None) or hung.wait(LIMIT_S))
+    end = service.end()
+    hung.set()
+    assert end is ServiceEnd.SPARK_GONE
+
+
 def test_two_services_with_one_directory(tmp_path: Path) -> None:
     state = ServiceDirectory(str(tmp_path))
     with pytest.raises(StoreLockedError, match="another service has the directory"):
@@ -285,7 +301,7 @@ def test_two_services_with_one_directory(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"nightly": "x"}', "\x00\x00"])
+@pytest.mark.parametrize("content", ["", "[]", '{"nightly": "x"}', "\x00\x00", '{"nightly": Infinity}', "[" * 100_000])
 def test_notes_that_cannot_be_read_are_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "runs.json").write_text(content)
     state = ServiceDirectory(str(tmp_path))

@@ -144,6 +144,7 @@ def test_every_mistake_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         ('to = "/data/typed"', 'to = "/data/archive/"', "'typed' and 'orders' would both write /data/archive"),
         ('every = "6h"', 'every = "6h"\ncron = "* * * * *"', "line 47, job 'tidy': exactly one of every and cron"),
         ('every = "6h"', "every = 6", "every is 6, not a text"),
+        ('pipeline = "compact"', 'pipeline = "vacuum"\nolder-than = "1h"', "older-than is 1h; it has to be 1d to"),
         ('every = "10s"', 'every = "10s"\nfollow = true', "line 19, stream 'orders': follow has no use in a service"),
         ('http = "0.0.0.0:9404"', 'http = "0.0.0.0:94040"', "line 7, service: http is"),
         ('http = "0.0.0.0:9404"', 'lineage-url = "marquez:5000"', "line 7, service: lineage-url is"),
