@@ -121,9 +121,9 @@ redriven in it, and one of its owners may have three quarters of its memory."""
 CLIENT_SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
 
-CLIENT_ROUTES_EARLY_MS: Final = 1_000
-"""Pause after the routes were asked for because a broker takes no connection or says that it is a slave, or none takes messages; it doubles
-each time, up to `route_refresh_ms`."""
+CLIENT_ROUTES_EARLY_MS: Final = 250
+"""Pause after the routes were asked for because a broker takes no connection, does not answer or says that it is a slave, or none takes
+messages; it doubles each time, up to `route_refresh_ms`. A group has another leader half a second after the former one was killed."""
 
 CLIENT_GOODBYE_MS: Final = 1_000
 """How long a connection that is closed is waited for: what is written leaves and, with TLS, the server answers the goodbye."""

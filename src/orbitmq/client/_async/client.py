@@ -430,7 +430,7 @@ class Client(SendingCalls):
                 lite.rebalance_soon()
 
     def _unreachable(self, address: str) -> None:
-        """Perhaps another broker has the place of one that takes no connection: ask for the routes soon."""
+        """Perhaps another broker has the place of one that takes no connection or does not answer: ask for the routes soon."""
         if address in self.routes.addresses():
             self._routes_due.set()
 

@@ -49,7 +49,7 @@ class Network:
         self._closed = False
         self._emptied = Event()
         self.on_unreachable: Callable[[str], None] = lambda address: None
-        """Told the address after every dial that failed."""
+        """Told the address after every dial that failed, and every request that was not answered in time."""
         self.on_unwilling: Callable[[str], None] = lambda address: None
         """Told the address after every answer that says that this broker does not do what a master does."""
 
@@ -88,14 +88,16 @@ class Network:
             assert isinstance(command, Command)
             command = self._signed(command)
         channel = self._channels.get(address)
-        if channel is not None and not channel.closed:
-            answer = await channel.call(command, timeout_ms)
-            left_ms = timeout_ms
-        else:
+        left_ms = timeout_ms
+        if channel is None or channel.closed:
             deadline_ms = monotonic_ms() + timeout_ms
             channel = await self._channel(address, timeout_ms)
             left_ms = self._left_ms(deadline_ms, address, command.code, timeout_ms)
+        try:
             answer = await channel.call(command, left_ms)
+        except RequestTimeoutError:
+            self.on_unreachable(address)
+            raise
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ:
             self.on_unwilling(address)
         elif answer.code == ResponseCode.GO_AWAY:

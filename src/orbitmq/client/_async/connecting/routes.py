@@ -2,7 +2,7 @@
 
 Rules of this file
 1. A topic is looked up when first needed and from then on refreshed by the client's timer, which is early where a broker takes no
-   connection, or none takes messages; users of a route ask again each time.
+   connection or does not answer, or none takes messages; users of a route ask again each time.
 2. A refresh that fails or finds the topic gone keeps what is known: a name server that has just restarted knows nothing yet.
 3. Only what sends may fall back to the template topic from which a broker creates unknown topics. Such a guess is kept apart:
    `known`, `find` and `get` answer what a name server said of the topic itself, because who consumes by a guess misses queues.
