@@ -24,6 +24,7 @@ from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.put_answers import NOT_KNOWN
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
@@ -163,14 +164,16 @@ class BrokerCore:
         first = None if queue is None else queue.unit(0)
         return first is None or self.store.log.written_end - first[0] <= self.young_bytes
 
-    def unwritable(self) -> Refusal:
-        """The refusal of a send while the store takes none: why, and how full the disks are."""
+    def unwritable(self, *, was_appended: bool = False) -> Refusal:
+        """The refusal of a send while the store takes none: why, and how full the disks are. `was_appended`: it was when the store failed,
+        and where nothing is written any more until a restart the next start, or a copy, may have it."""
         disks = ", ".join(f"{path} {share:.0%} full" for path, share in self.facilities.disk_use().items())
         reason = self.store.unwritable_reason or "the write failed"
         return Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"the store of broker {self.settings.broker_name!r} takes no messages: {reason}"
-            + (f"; {disks}" if disks else ""),
+            + (f"; {disks}" if disks else "")
+            + (f"; {NOT_KNOWN}" if was_appended and self.store.is_over else ""),
         )
 
     def check_writable(self) -> None:

@@ -186,7 +186,7 @@ class Sends:
         if status is PutStatus.UNKNOWN:
             told(Refusal(ANSWERS[status], NOT_CONFIRMED))
         else:
-            told(self._unwritable())
+            told(self._unwritable(was_appended=True))
 
     def _count_batch(self, topic: str, placement: BatchPlacement, appended: Sequence[Dispatched]) -> None:
         sizes = [0, 0]

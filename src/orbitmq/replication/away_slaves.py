@@ -37,7 +37,7 @@ class AwaySlave(msgspec.Struct):
 
 
 class AwaySlaves:
-    """Of one master, from when it began to lead. At most COPIES_MAX, the ones heard last; a slave that follows may be among them."""
+    """Of one broker, for as often as it leads. At most COPIES_MAX, the ones heard last; a slave that follows may be among them."""
 
     def __init__(self) -> None:
         self._by_slave: dict[str, AwaySlave] = {}

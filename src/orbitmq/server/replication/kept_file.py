@@ -59,7 +59,7 @@ class KeptFile:
 
     def save_first(self, done: OnSaved) -> None:
         """The id of the directory is to be told to others: a next start has to have it as well."""
-        if self._is_new or not self.is_saved:
+        if self._is_new:
             self.save(done)
         else:
             done("")

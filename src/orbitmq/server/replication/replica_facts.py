@@ -3,7 +3,8 @@
     orbitmqReplicaRole                what brokerRole says
     orbitmqReplicaLogEnd              position after the last written byte
     orbitmqReplicaConfirmedEnd        up to there consumers see the log
-    orbitmqReplicaTrouble             why a slave does not follow, what a master lacks, where the log is damaged; empty where all is well
+    orbitmqReplicaTrouble             why a log does not grow, a slave does not follow, what a master lacks, where the log is damaged; empty
+                                      where all is well
     orbitmqReplicaDamagedPlaces       places where the log is damaged that no other copy has mended yet
     orbitmqReplicaMendedBytes         of the log, which came from another copy since the start
     of a master: ...Port              where it listens for slaves; empty where it does not
@@ -92,7 +93,7 @@ def why_not_counted(port: SlavePort, connection: SlaveConnection, copy: Copy) ->
 
 
 def away_from(port: SlavePort, clock: Clock) -> list[ReplicaSlave]:
-    """Slaves that have followed since this broker leads, and do not now."""
+    """Slaves that have followed this process, and do not now."""
     copies, now_ns, now_ms = port.gate.copies, clock.monotonic_ns(), clock.now_ms()
     told = []
     for slave, away in port.away.besides({one.slave for one in port.connections if one.copy is not None}):

@@ -108,6 +108,7 @@ class ReplicationRole:
         )
         self.mending: Final = self._made_mending()
         self.changes: Final = RoleChanges()
+        self._away = AwaySlaves()
         self._lacks = ""
         """What a slave that began with nothing had not copied when it began to lead, for people; empty where that is nothing."""
         self._tickets: Ticketing | None = None
@@ -218,7 +219,7 @@ class ReplicationRole:
             f"{PREFIX}LogEnd": str(self._store.log.written_end),
             f"{PREFIX}ConfirmedEnd": str(self._store.confirm_offset),
             f"{PREFIX}Trouble": "; ".join(
-                filter(None, (self.trouble, self._lacks, "" if self.is_slave else damage.text))
+                filter(None, (self._stopped, self.trouble, self._lacks, "" if self.is_slave else damage.text))
             ),
             f"{PREFIX}DamagedPlaces": str(len(damage.places)),
             f"{PREFIX}MendedBytes": str(damage.mended_bytes),
@@ -250,6 +251,12 @@ class ReplicationRole:
         else:
             of_role = "" if self.port is None else shortage(self.port)
         return "; ".join(filter(None, (of_role, self._kept.trouble)))
+
+    @property
+    def _stopped(self) -> str:
+        """Why the log does not grow, where `trouble` does not say so; empty where it may."""
+        why = "" if self._store.writes_accepted else self._store.trouble
+        return "" if why in self.trouble else why
 
     async def start(self, *, listens: bool = True) -> None:
         """The store is open and its parts have begun. PortTakenError where a port that was asked for is."""
@@ -465,16 +472,20 @@ class ReplicationRole:
             process.clock.monotonic_ns(),
             timeout_ms=settings.timeout_ms,
         )
-        away = AwaySlaves()
         self._tickets = Ticketing(
-            process.settings.broker.broker_name, store.log, lambda: self._tables.log_id, self._kept, process.clock, away
+            process.settings.broker.broker_name,
+            store.log,
+            lambda: self._tables.log_id,
+            self._kept,
+            process.clock,
+            self._away,
         )
         port = SlavePort(
             process,
             store,
             CopiesGate(store, copies, process.clock),
             self._reader,
-            away,
+            self._away,
             why_not=self._far_copies.why_not_slave,
             follows=self._copy_follows,
             redeem=self._tickets.redeem,

@@ -87,6 +87,20 @@ def test_a_new_directory_is_saved_before_its_id_is_told(world: World) -> None:
     assert told == ["", ""], "at once"
 
 
+def test_a_directory_that_is_known_waits_for_nothing_else_that_could_not_be_saved(world: World) -> None:
+    """A slave would follow nobody because somebody made it the master and that could not be kept."""
+    told: list[str] = []
+    world.kept.save(told.append)
+    world.worker.close()
+    world.folder.rename(world.folder.with_name("what it was"))
+    world.lose_disk()
+    world.kept.save(told.append)
+    world.worker.close()
+    assert "could not be saved" in told.pop()
+    world.kept.save_first(told.append)
+    assert told == ["", ""], "at once"
+
+
 def test_a_slave_has_its_ticket_when_it_is_on_the_disk_who_it_is(world: World, tmp_path: Path) -> None:
     log = LittleStore(tmp_path / "store", clock=world.clock).store.log
     tickets = Ticketing("pair", log, lambda: "", world.kept, world.clock, AwaySlaves())

@@ -117,6 +117,7 @@ async def test_a_slave_that_follows_nobody_is_not_ready_and_says_why(tmp_path: P
         process.broker.store.refuse("test", "the disk is full")
         reasons = (await ready(process))[1]["reasons"]
         assert {"reason": "store_unwritable", "text": "the disk is full"} in reasons
+        assert facts(process)["orbitmqReplicaTrouble"].startswith("the disk is full; the master at")
 
 
 async def test_a_master_and_its_slave(tmp_path: Path) -> None:
