@@ -26,7 +26,7 @@ from rich.table import Table
 import orbitmq
 from examples.order_timeout_group.members import MEMBERS, Members
 from examples.order_timeout_pair.account import Account, Fault, Payment
-from examples.order_timeout_pair.shop import ALLOWED_S, CLIENT, Shop, now_ms
+from examples.order_timeout_pair.shop import ALLOWED_S, Shop, now_ms
 
 PATIENCE_S = 60
 """For what has to happen by itself: another leader, a member that catches up."""
@@ -141,7 +141,7 @@ async def play(directory: Path, rounds: int, seconds: float, orders_per_s: float
     account = Account()
     async with Members(directory) as members:
         await asyncio.gather(*map(members.start, MEMBERS))
-        async with orbitmq.connect(members.name_server, options=CLIENT) as mq:
+        async with orbitmq.connect(members.name_server) as mq:
             shop = Shop(mq, account, orders_per_s)
             story = Story(members, shop, console, seconds)
             await story.until_in_sync("three members are in sync")
