@@ -66,7 +66,8 @@ class Recoverable(Derived, Protocol):
         ...
 
     def finish_restore(self) -> None:
-        """All entries up to the end of the log have been applied."""
+        """All entries up to the end of the log have been applied. A structure that keeps how far it is in a file of its own says where that
+        was after `restore`, in an attribute `applied_end`."""
         ...
 
 
@@ -164,6 +165,8 @@ class _Opening:
         self.due_time = due_time
         self.tail: list[Dispatched] = []
         """Records behind the confirmed offset."""
+        self.applied_end = 0
+        """Up to where something that is derived says that it has been dispatched."""
         directory = settings.store_path_commit_log or root / "commitlog"
         self.log = CommitLog(log_files, directory, settings.mapped_file_size_commit_log)
         self.queues = self._unread_queues()
@@ -282,8 +285,9 @@ class _Opening:
             self.files.sync_dir(self.root)
 
     def _counts_below(self, mark: Mark | None, end: int) -> int:
-        """Up to where records are dispatched; those behind are the tail."""
-        return end if self.settings.confirms_tail or mark is None else min(mark.end, end)
+        """Up to where records are dispatched; those behind are the tail. What is derived knows confirmed records alone, and a killed
+        process may have saved it before the mark said so."""
+        return end if self.settings.confirms_tail or mark is None else min(max(mark.end, self.applied_end), end)
 
     def _rebuild_queues(self, end: int, counts_below: int) -> None:
         """Somebody removed consume queues: make them from the log, which must be sound for that."""
@@ -332,6 +336,7 @@ class _Opening:
             state = mark.states.get(other.name) if mark else None
             position = mark.positions.get(other.name) if mark else None
             needed = other.restore(log, self.queues, state, position)
+            self.applied_end = max(self.applied_end, getattr(other, "applied_end", 0))
             start = min(start, max(needed, log.start))
         if start < plan.start and (sound_end := find_end(log, start, plan.start)) < plan.start:
             raise damage_at(log, sound_end, plan.start)

@@ -78,6 +78,22 @@ def test_removed_consume_queues_are_made_without_the_tail(tmp_path: Path) -> Non
     assert [entry.queue_offset for entry in after.store.confirmation.tail] == [3, 4]
 
 
+def test_what_timers_saved_may_be_ahead_of_what_the_mark_confirms(tmp_path: Path) -> None:
+    """A process that is killed between the two: what they know was confirmed."""
+    before = LittleStore(tmp_path)
+    before.store.confirmation.hold_for_copies(0)
+    before.send(body=b"timed", after_ms=5_000)
+    before.store.confirmation.copies_have(before.store.log.end)
+    before.timers.write()
+    before.kill()
+    after = LittleStore(tmp_path, clock=before.clock, confirms_tail=False)
+    assert after.store.confirm_offset == after.store.log.end
+    after.store.confirmation.hold_for_copies(after.store.confirm_offset)
+    after.pass_time(6_000)
+    after.store.confirmation.copies_have(after.store.log.end)
+    assert after.bodies() == [b"timed"]
+
+
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 

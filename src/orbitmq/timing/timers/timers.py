@@ -286,6 +286,11 @@ class Timers:
         self.index.restore(log, queues)
         return self._recovery.restore(log, queues, state, position)
 
+    @property
+    def applied_end(self) -> int:
+        """Log position up to which records were taken in."""
+        return self._ledger.position
+
     def finish_restore(self) -> None:
         """Raises OSError."""
         self._recovery.finish()
