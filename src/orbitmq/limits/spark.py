@@ -204,13 +204,6 @@ PAYLOAD_DEPTH_MAX: Final = 32
 PAYLOAD_REASON_CHARS_MAX: Final = 300
 """Why a body cannot be decoded, for people to read; a reason may quote what was found."""
 
-PAYLOAD_JOINED_ROWS_MIN: Final = 48
-"""Fewer bodies are decoded one by one: parsing them together costs as much before the first of them."""
-
-PAYLOAD_JOINED_FIELDS_PER_KB: Final = 25
-"""Fields that are wanted of 1 KiB of JSON from which on many bodies are parsed together: below, what pyarrow takes for all bytes is more
-than what msgspec takes for those fields."""
-
 PAYLOAD_SUBJECTS_MAX: Final = 100
 """Subjects of one read; each is a request to the registry for each batch."""
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX, PAYLOAD_FIELDS_MAX
-from orbitmq.spark.typed.decoded import Decoded, OneDecoded, library, reason_of, row_by_row
+from orbitmq.spark.typed.decoded import Decoded, OneDecoded, library, of_dicts, reason_of, row_by_row
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 
@@ -225,7 +225,7 @@ class AvroDecoder:
         self._reader = reader
 
     def decode(self, bodies: Any) -> Decoded:
-        return row_by_row(bodies, self._read, self._kind, self._kind)
+        return row_by_row(bodies, self._read, self._kind, of_dicts(self._kind, self._kind))
 
     def _read(self, body: bytes) -> OneDecoded:
         try:

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -44,14 +44,6 @@ def library(name: str) -> Any:
         ) from problem
 
 
-def concatenated(parts: Sequence[Decoded]) -> Decoded:
-    return (
-        parts[0]
-        if len(parts) == 1
-        else Decoded(*(pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)))
-    )
-
-
 def reason_of(problem: BaseException) -> str:
     """In one line, and not longer than a person reads."""
     text = " ".join(str(problem).split()) or type(problem).__name__
@@ -62,25 +54,38 @@ OneDecoded = tuple[Any, str | None]
 """A payload and None, or None and why the body cannot be decoded."""
 
 
-def row_by_row(bodies: Any, read: Callable[[bytes], OneDecoded], kind: Any, loose: Any) -> Decoded:
-    """Payloads of bodies that are read one at a time. loose: as in `columns_of`."""
+class Builder(NamedTuple):
+    """Makes columns of values. whole: one of the type of payloads, of many. field: one of the type of field number n, of that of one value.
+    They raise one of `MISFITS`."""
+
+    whole: Callable[[list[Any]], Any]
+    field: Callable[[Any, int], Any]
+
+
+def of_dicts(kind: Any, loose: Any) -> Builder:
+    """Of dictionaries. loose: the type that their values are of, for `fitted`."""
+    return Builder(
+        lambda values: fitted(pa.array(values, loose), kind),
+        lambda value, at: fitted(pa.array([value.get(kind[at].name)], loose[at].type), kind[at].type),
+    )
+
+
+def row_by_row(bodies: Any, read: Callable[[bytes], OneDecoded], kind: Any, builder: Builder) -> Decoded:
+    """Payloads of bodies that are read one at a time."""
     rows = [read(body) for body in bodies.to_pylist()]
-    return columns_of([value for value, _ in rows], [reason for _, reason in rows], kind, loose)
+    return columns_of([value for value, _ in rows], [reason for _, reason in rows], kind, builder)
 
 
-def columns_of(values: list[Any], reasons: list[str | None], kind: Any, loose: Any) -> Decoded:
-    """Dictionaries as a column of the type `kind`, a struct. What does not fit becomes null and has a reason; both lists are changed.
-
-    loose: the type that the values are of, for `fitted`.
-    """
+def columns_of(values: list[Any], reasons: list[str | None], kind: Any, builder: Builder) -> Decoded:
+    """Values as a column of the type `kind`, a struct. What does not fit becomes null and has a reason; both lists are changed."""
 
     def built(begin: int, end: int) -> list[Any]:
         """Halves of what cannot be built, down to the rows that are to blame."""
         try:
-            return [fitted(pa.array(values[begin:end], loose), kind)]
+            return [builder.whole(values[begin:end])]
         except MISFITS as problem:
             if end - begin == 1:
-                values[begin], reasons[begin] = None, _misfit(values[begin], kind, loose, problem)
+                values[begin], reasons[begin] = None, _misfit(values[begin], kind, builder, problem)
                 return [pa.nulls(1, kind)]
         middle = (begin + end) // 2
         return built(begin, middle) + built(middle, end)
@@ -88,11 +93,11 @@ def columns_of(values: list[Any], reasons: list[str | None], kind: Any, loose: A
     return Decoded(pa.concat_arrays(built(0, len(values))), pa.array(reasons, pa.string()))
 
 
-def _misfit(value: Any, kind: Any, loose: Any, problem: BaseException) -> str:
+def _misfit(value: Any, kind: Any, builder: Builder, problem: BaseException) -> str:
     """The reason, with the name of the field that does not fit."""
-    for field in kind:
+    for at, field in enumerate(kind):
         try:
-            fitted(pa.array([value.get(field.name)], loose.field(field.name).type), field.type)
+            builder.field(value, at)
         except MISFITS as narrower:
             return reason_of(ValueError(f"field {field.name!r}: {narrower}"))
     return reason_of(problem)
@@ -190,13 +195,6 @@ def loose_type(kind: Any) -> Any:
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, loose_type(kind.item_type))
     return kind
-
-
-def leaves_in(kind: Any) -> int:
-    """How many values a payload has whose lists have one item each."""
-    if pa.types.is_struct(kind):
-        return sum(leaves_in(field.type) for field in kind)
-    return leaves_in(kind.value_type) if pa.types.is_list(kind) else 1
 
 
 def types_in(kind: Any) -> set[Any]:

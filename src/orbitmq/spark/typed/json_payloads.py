@@ -1,46 +1,35 @@
 """JSON bodies as columns.
 
-Many bodies are parsed together by `pyarrow.json`, one in each line. A parser of lines counts values and not lines: a blank body is no row,
-a body of two values is two, and both together shift all rows between them. So bodies go together only where each is proved one value.
-
-    The proof   Each body is UTF-8, begins with `{`, ends with `}` and has no line break. Strings cannot go over a line break. So where a
-                line ends with `}` outside of a string and the next begins with `{`, a value has ended: every line holds one value at
-                least. As many rows as lines: every line holds exactly one.
+`msgspec` reads each body into an object with a slot for each wanted field, and columns are made of the slots. Many bodies are not parsed
+together: a parser of lines, such as `pyarrow.json`, counts values and not lines, so that a blank body and one of two values shift the rows
+between them; it pays for every byte, also of fields that nobody wants; and it is no quicker where many are wanted.
 
 Rules of this file
-1. `msgspec` decides what a body says, row by row. The joint way is for what both read alike; what it refuses is asked row by row.
-2. So a bad body costs the rows next to it time, and never their values.
-3. A field that is not there is null, as one that says null. Fields that no type names are passed over.
-4. Which way is taken where both could is a matter of cost: one pays for the bytes of a body, the other for the fields that are wanted.
-5. A body deeper than Python recurses is parsed alone by the joint way, which does not recurse.
-6. Decimals are read row by row: Arrow moves their point by multiplying without looking whether the product fits, so 9e29 is another number
-   in a decimal(38,10), and by more than 38 places to the right it makes zero.
-7. Where a joined double is minus zero, rows are asked one by one: Arrow reads the integer `-0` as it reads `-0.0`, and `msgspec` as 0.
+1. A row does not depend on its neighbours: a bad body costs its own row.
+2. A field that is not there is null, as one that says null. Fields that no type names are passed over.
+3. A body deeper than Python recurses is read by `pyarrow.json`, alone, which does not recurse.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import typing
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from orbitmq.columns.slices import values_of
-from orbitmq.limits.spark import PAYLOAD_JOINED_FIELDS_PER_KB, PAYLOAD_JOINED_ROWS_MIN
 from orbitmq.spark.typed.decoded import (
+    Builder,
     Decoded,
     OneDecoded,
-    concatenated,
     fitted,
-    leaves_in,
     loose_type,
     reason_of,
     row_by_row,
@@ -48,10 +37,8 @@ from orbitmq.spark.typed.decoded import (
 )
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
 
-_PARTS: Final = 8
-"""A piece with a body that cannot be joined is cut into so many."""
-
-_NOT_JOINED: Final = (pa.types.is_binary, pa.types.is_map, pa.types.is_decimal)
+_NOT_BY_ARROW: Final = (pa.types.is_binary, pa.types.is_map, pa.types.is_decimal)
+"""What `pyarrow.json` does not know, base64 and maps, and what it gets wrong."""
 
 _DECIMAL_PLACES: Final = 38
 """By how many places Arrow can move the point of a decimal(38, s)."""
@@ -59,34 +46,31 @@ _DECIMAL_PLACES: Final = 38
 _BODY_END: Final = 2**31 - 1
 """Behind the last byte of any body. It is named because Arrow, left to itself, fails for every even number of bodies."""
 
-_APART: Final = (b"\n", b"\r", b"NaN", b"Inf")
-"""What keeps a body from going together with others: line breaks, and what pyarrow takes for numbers and JSON does not know. Inside of
-strings the latter cost only time."""
+_NOT_JSON: Final = (b"\n", b"\r", b"NaN", b"Inf")
+"""What keeps a body from `pyarrow.json`: line breaks, which end a value there, and what it takes for numbers."""
+
+_NO_SLOT: Final = frozenset(map(chr, range(32))) | {'"', "\\"}
+"""Names with such characters stay names: `msgspec` gives them no slot."""
 
 
 class JsonDecoder:
     """Decodes bodies that are objects with the fields of `kind`, a struct."""
 
-    def __init__(
-        self,
-        kind: Any,
-        joined_rows_min: int = PAYLOAD_JOINED_ROWS_MIN,
-        *,
-        fields_per_kb: int = PAYLOAD_JOINED_FIELDS_PER_KB,
-        framed: bool = False,
-    ) -> None:
-        """joined_rows_min, fields_per_kb: fewer bodies, or fields of them, go row by row. framed: a schema's id stands before each."""
+    def __init__(self, kind: Any, *, framed: bool = False) -> None:
+        """framed: a schema's id stands before each body."""
         self._kind = kind
         self._framed = framed
         self._loose = loose_type(kind)
-        self._joined_rows_min = joined_rows_min
-        self._fields = leaves_in(kind)
-        self._fields_per_kb = fields_per_kb
-        found = types_in(kind)
-        # base64 and maps are things that pyarrow.json does not know, decimals those that it gets wrong
-        self._joins = not any(is_kind(one) for is_kind in _NOT_JOINED for one in found)
+        self._is_arrows = not any(is_kind(one) for is_kind in _NOT_BY_ARROW for one in types_in(kind))
         self._check = _places_check(kind)
-        self._one = msgspec.json.Decoder(typing.Optional[_python_type(kind)])  # noqa: UP045 -- a value of types, not an annotation
+        self._shape = _python_type(kind)
+        self._one = msgspec.json.Decoder(typing.Optional[self._shape])  # noqa: UP045 -- a value of types, not an annotation
+        columns = [(_getter(kind, at), _columns(field.type)) for at, field in enumerate(self._loose)]
+        whole = _columns(self._loose)
+        self._builder = Builder(
+            lambda values: fitted(whole(values), kind),
+            lambda value, at: fitted(columns[at][1]([columns[at][0](value)]), kind[at].type),
+        )
         self._parsing = arrow_json.ParseOptions(
             explicit_schema=pa.schema(list(self._loose)), unexpected_field_behavior="ignore"
         )
@@ -104,45 +88,7 @@ class JsonDecoder:
         return Decoded(pc.if_else(fine, found.values, pa.scalar(None, self._kind)), pc.coalesce(reasons, found.reasons))
 
     def _decoded(self, bodies: Any) -> Decoded:
-        is_worth_it = self._fields * 1_024 >= self._fields_per_kb * bodies.nbytes / max(len(bodies), 1)
-        if not self._joins or not is_worth_it or len(bodies) < self._joined_rows_min:
-            return self._row_by_row(bodies)
-        together = joinable(bodies)
-        if together.all():
-            return self._together(bodies)
-        order = np.argsort(~together, kind="stable")
-        chosen = pa.array(together)
-        parts = [self._together(bodies.filter(chosen)), self._row_by_row(bodies.filter(pc.invert(chosen)))]
-        places = pa.array(np.argsort(order, kind="stable"))
-        return Decoded(*(column.take(places) for column in concatenated(parts)))
-
-    def _together(self, bodies: Any) -> Decoded:
-        if len(bodies) < self._joined_rows_min:
-            return self._row_by_row(bodies)
-        try:
-            values = self._joined(bodies)
-            if _has_minus_zero(values):
-                raise pa.ArrowInvalid("minus zero may be written as an integer")
-            values = fitted(values, self._kind)
-        except pa.ArrowInvalid:
-            if len(bodies) == 1:
-                return self._row_by_row(bodies)
-            step = -(-len(bodies) // _PARTS)
-            return concatenated([self._together(bodies.slice(at, step)) for at in range(0, len(bodies), step)])
-        return Decoded(values, pa.nulls(len(bodies), pa.string()))
-
-    def _joined(self, bodies: Any) -> Any:
-        """Payloads of bodies that are all joinable, in the loose type. `ArrowInvalid` where one does not fit."""
-        text = pc.binary_join(pa.ListArray.from_arrays([0, len(bodies)], bodies), b"\n")[0].as_buffer()
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1)
-        table = arrow_json.read_json(pa.BufferReader(text), reading, self._parsing)
-        if table.num_rows != len(bodies):
-            raise pa.ArrowInvalid("a body holds more than one value")
-        columns = [column.combine_chunks() for column in table.columns]
-        return pa.StructArray.from_arrays(columns, fields=list(self._loose))
-
-    def _row_by_row(self, bodies: Any) -> Decoded:
-        return row_by_row(bodies, self._read, self._kind, self._loose)
+        return row_by_row(bodies, self._read, self._kind, self._builder)
 
     def _read(self, body: bytes) -> OneDecoded:
         try:
@@ -157,70 +103,27 @@ class JsonDecoder:
         return value, None
 
     def _deep(self, body: bytes) -> OneDecoded:
-        column = pa.array([body], pa.binary())
-        try:
-            if self._joins and joinable(column).all():
-                return self._joined(column)[0].as_py(), None
-        except pa.ArrowInvalid as problem:
-            return None, reason_of(problem)
+        if self._is_arrows and body[:1] == b"{" and body[-1:] == b"}" and not any(mark in body for mark in _NOT_JSON):
+            reading = arrow_json.ReadOptions(use_threads=False, block_size=len(body) + 1)
+            try:
+                table = arrow_json.read_json(pa.BufferReader(body), reading, self._parsing)
+                if table.num_rows == 1:
+                    return msgspec.convert(table.to_pylist()[0], self._shape), None
+            except (pa.ArrowInvalid, msgspec.ValidationError) as problem:
+                return None, reason_of(problem)
         return None, "it is nested too deeply"
-
-
-def joinable(bodies: Any) -> npt.NDArray[np.bool_]:
-    """Which bodies may stand in a line of their own among others; see above."""
-    data, numbers, offsets = values_of(bodies)
-    starts, ends = offsets[:-1], offsets[1:]
-    found = ends - starts >= 2
-    inside = np.flatnonzero(found)
-    found[inside] = (numbers[starts[inside]] == ord("{")) & (numbers[ends[inside] - 1] == ord("}"))
-    text = memoryview(data)[offsets[0] : offsets[-1]]
-    whole, part = bytes(text), numbers[offsets[0] : offsets[-1]]
-    for mark in _APART:
-        if mark[:1] in whole:
-            places = np.flatnonzero(part[: len(part) - len(mark) + 1] == mark[0])
-            for place in range(1, len(mark)):
-                places = places[part[places + place] == mark[place]]
-            found[np.searchsorted(offsets, places + offsets[0], "right") - 1] = False
-    try:
-        whole.decode()
-    except UnicodeDecodeError:
-        for row in np.flatnonzero(found).tolist():
-            found[row] = _is_utf8(text[starts[row] - offsets[0] : ends[row] - offsets[0]])
-    return found
-
-
-def _has_minus_zero(values: Any) -> bool:
-    if pa.types.is_struct(values.type):
-        return any(_has_minus_zero(values.field(at)) for at in range(values.type.num_fields))
-    if pa.types.is_list(values.type):
-        return _has_minus_zero(values.values)
-    if not pa.types.is_floating(values.type):
-        return False
-    numbers = values.to_numpy(zero_copy_only=False)
-    return bool(np.any((numbers == 0) & np.signbit(numbers)))
-
-
-def _frame_problem(head: bytes) -> str | None:
-    try:
-        schema_id_of(head)
-    except ValueError as problem:
-        return reason_of(problem)
-    return None
-
-
-def _is_utf8(body: memoryview) -> bool:
-    try:
-        str(body, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _python_type(kind: Any) -> Any:
     """The type of `msgspec` for values of an Arrow type."""
     if pa.types.is_struct(kind):
-        fields = {_name(field): typing.Optional[_python_type(field.type)] for field in kind}  # noqa: UP045
-        return typing.TypedDict("Payload", fields, total=False)  # type: ignore[operator]
+        types = [typing.Optional[_python_type(field.type)] for field in kind]  # noqa: UP045
+        if not _has_slots(kind):
+            named = {_name(field): one for field, one in zip(kind, types, strict=True)}
+            return typing.TypedDict("Payload", named, total=False)  # type: ignore[operator]
+        slots = [(f"f{at}", one, None) for at, one in enumerate(types)]
+        names = {f"f{at}": _name(field) for at, field in enumerate(kind)}
+        return msgspec.defstruct("Payload", slots, rename=names, gc=False)
     if pa.types.is_list(kind):
         return list[typing.Optional[_python_type(kind.value_type)]]  # type: ignore[misc]  # noqa: UP045
     if pa.types.is_map(kind):
@@ -229,6 +132,68 @@ def _python_type(kind: Any) -> Any:
         if is_kind(kind):
             return plain
     return str
+
+
+def _has_slots(kind: Any) -> bool:
+    return all(_NO_SLOT.isdisjoint(field.name) for field in kind)
+
+
+def _getter(kind: Any, at: int) -> Callable[[Any], Any]:
+    """Gives field number `at` of a value that is no null."""
+    if _has_slots(kind):
+        return operator.attrgetter(f"f{at}")
+    name = kind[at].name
+    return lambda value: value.get(name)
+
+
+def _columns(kind: Any) -> Callable[[list[Any]], Any]:
+    """Makes a column of the type `kind` from values of `_python_type`."""
+    if pa.types.is_struct(kind):
+        fields = list(kind)
+        parts = [(_getter(kind, at), _columns(field.type)) for at, field in enumerate(fields)]
+
+        def struct(values: list[Any]) -> Any:
+            nulls = [value is None for value in values]
+            if not any(nulls):
+                children = [column(list(map(get, values))) for get, column in parts]
+                return pa.StructArray.from_arrays(children, fields=fields)
+            children = [column([None if value is None else get(value) for value in values]) for get, column in parts]
+            return pa.StructArray.from_arrays(children, fields=fields, mask=pa.array(nulls))
+
+        return struct
+    if pa.types.is_map(kind):
+        keys, items = _columns(kind.key_type), _columns(kind.item_type)
+
+        def mapping(values: list[Any]) -> Any:
+            ends, mask, there = _ends(values)
+            inner = keys(list(chain.from_iterable(there))), items([one for value in there for one in value.values()])
+            return pa.MapArray.from_arrays(ends, *inner, type=kind, mask=mask)
+
+        return mapping
+    if pa.types.is_list(kind):
+        inner = _columns(kind.value_type)
+
+        def several(values: list[Any]) -> Any:
+            ends, mask, there = _ends(values)
+            return pa.ListArray.from_arrays(ends, inner(list(chain.from_iterable(there))), type=kind, mask=mask)
+
+        return several
+    return lambda values: pa.array(values, kind)
+
+
+def _ends(values: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Where each list begins and the last ends, which are null, and those that are not."""
+    there = [value for value in values if value is not None]
+    ends = pa.array(accumulate((0 if value is None else len(value) for value in values), initial=0), pa.int32())
+    return ends, None if len(there) == len(values) else pa.array([value is None for value in values]), there
+
+
+def _frame_problem(head: bytes) -> str | None:
+    try:
+        schema_id_of(head)
+    except ValueError as problem:
+        return reason_of(problem)
+    return None
 
 
 def _name(field: Any) -> str:
@@ -251,11 +216,15 @@ def _places_check(kind: Any) -> Callable[[Any], None] | None:
 
         return check
     if pa.types.is_struct(kind):
-        fields = [(field.name, one) for field in kind if (one := _places_check(field.type)) is not None]
+        fields = [
+            (field.name, _getter(kind, at), one)
+            for at, field in enumerate(kind)
+            if (one := _places_check(field.type)) is not None
+        ]
 
-        def check_fields(value: dict[str, Any]) -> None:
-            for name, one in fields:
-                if (inner := value.get(name)) is not None:
+        def check_fields(value: Any) -> None:
+            for name, get, one in fields:
+                if (inner := get(value)) is not None:
                     try:
                         one(inner)
                     except ValueError as problem:

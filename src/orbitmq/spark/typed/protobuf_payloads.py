@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX
-from orbitmq.spark.typed.decoded import Decoded, OneDecoded, reason_of, row_by_row
+from orbitmq.spark.typed.decoded import Decoded, OneDecoded, of_dicts, reason_of, row_by_row
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import message_path, schema_id_of
 
@@ -119,7 +119,7 @@ class ProtobufDecoder:
         self._values = _message_reader(message.DESCRIPTOR, kind)
 
     def decode(self, bodies: Any) -> Decoded:
-        return row_by_row(bodies, self._read, self._kind, self._kind)
+        return row_by_row(bodies, self._read, self._kind, of_dicts(self._kind, self._kind))
 
     def _read(self, body: bytes) -> OneDecoded:
         try:

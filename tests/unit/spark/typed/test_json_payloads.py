@@ -12,7 +12,6 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
-import pyarrow.compute as pc  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -22,7 +21,7 @@ from row_model import Unfit, json_payload  # noqa: E402
 
 from orbitmq.errors import ConfigurationError  # noqa: E402
 from orbitmq.spark.typed import json_payloads  # noqa: E402
-from orbitmq.spark.typed.decoded import check_type, library  # noqa: E402
+from orbitmq.spark.typed.decoded import check_type, library, row_by_row  # noqa: E402
 from orbitmq.spark.typed.json_payloads import JsonDecoder  # noqa: E402
 
 ORDER = pa.struct(
@@ -40,9 +39,7 @@ ORDER = pa.struct(
     ]
 )
 PRICED = pa.struct([*ORDER, ("price", pa.decimal128(10, 2))])
-"""Read row by row, because of the decimal."""
 WITH_MAP = pa.struct([("id", pa.int64()), ("counts", pa.map_(pa.string(), pa.int64()))])
-TOGETHER, ONE_BY_ONE = 1, 10**9
 
 
 def expected(bodies: list[bytes], kind: Any) -> list[Any]:
@@ -56,8 +53,8 @@ def expected(bodies: list[bytes], kind: Any) -> list[Any]:
     return found
 
 
-def decoded(bodies: list[bytes], kind: Any = ORDER, rows_min: int = TOGETHER) -> list[Any]:
-    values, reasons = JsonDecoder(kind, rows_min, fields_per_kb=0).decode(pa.array(bodies, pa.binary()))
+def decoded(bodies: list[bytes], kind: Any = ORDER) -> list[Any]:
+    values, reasons = JsonDecoder(kind).decode(pa.array(bodies, pa.binary()))
     assert values.type == kind
     assert len(values) == len(reasons) == len(bodies)
     values.validate(full=True)
@@ -91,11 +88,10 @@ GOOD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, 4, ONE_BY_ONE])
-def test_good_and_bad_bodies_side_by_side(rows_min: int) -> None:
+def test_good_and_bad_bodies_side_by_side() -> None:
     bodies = [body for pair in zip(map(order, range(len(BAD + GOOD))), BAD + GOOD, strict=True) for body in pair]
     for kind in (ORDER, PRICED):
-        assert decoded(bodies, kind, rows_min) == expected(bodies, kind)
+        assert decoded(bodies, kind) == expected(bodies, kind)
     assert [one is Unfit for one in expected(BAD + GOOD, PRICED)] == [True] * len(BAD) + [False] * len(GOOD)
 
 
@@ -117,10 +113,9 @@ bodies = st.lists(st.one_of(orders, orders, objects, spoiled, st.sampled_from(BA
 
 @given(bodies)
 @settings(deadline=None)
-def test_together_and_one_by_one_say_what_the_model_says(found: list[bytes]) -> None:
+def test_bodies_say_what_the_model_says(found: list[bytes]) -> None:
     wanted = expected(found, ORDER)
-    assert decoded(found, rows_min=TOGETHER) == wanted
-    assert decoded(found, rows_min=ONE_BY_ONE) == wanted
+    assert decoded(found) == wanted
     assert decoded(found, PRICED) == expected(found, PRICED)
 
 
@@ -134,19 +129,7 @@ def test_maps(found: list[bytes]) -> None:
     assert decoded(found, WITH_MAP) == expected(found, WITH_MAP)
 
 
-def test_many_fields_of_short_bodies_are_worth_parsing_together() -> None:
-    """Which way it is shows in nothing but time, so it is looked at from inside."""
-    short, long = ([order(number) + b" " * blanks for number in range(100)] for blanks in (0, 2_000))
-    for bodies, is_joined in ((short, True), (long, False)):
-        decoder = JsonDecoder(ORDER)
-        asked: list[int] = []
-        decoder._together = lambda found, asked=asked, plain=decoder._together: asked.append(len(found)) or plain(found)  # type: ignore
-        assert decoder.decode(pa.array(bodies, pa.binary())).reasons.null_count == 100
-        assert bool(asked) is is_joined
-
-
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
-def test_the_id_before_a_body_is_passed_over(rows_min: int) -> None:
+def test_the_id_before_a_body_is_passed_over() -> None:
     kind = pa.struct([("id", pa.int64())])
     made = [
         (b'\0\0\0\0\7{"id":5}', {"id": 5}), (b"", Unfit), (b"\0\0\0\0\7", Unfit), (b'\1\0\0\0\7{"id":5}', Unfit), (b"\0\0\0", Unfit),
@@ -155,22 +138,21 @@ def test_the_id_before_a_body_is_passed_over(rows_min: int) -> None:
     for count in range(9):
         for chosen in (made * 2)[count:], [made[count % len(made)]] * count:
             column = pa.array([body for body, _ in chosen], pa.binary())
-            values, reasons = JsonDecoder(kind, rows_min, fields_per_kb=0, framed=True).decode(column)
+            values, reasons = JsonDecoder(kind, framed=True).decode(column)
             wanted = [None if value is Unfit else value for _, value in chosen]
             assert values.to_pylist() == wanted
             assert reasons.is_valid().to_pylist() == [value is None for value in wanted]
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
-def test_names_of_fields_are_any_text(rows_min: int) -> None:
+def test_names_of_fields_are_any_text() -> None:
     names = ["é", "ü", "订单", "\U0001f600", "", "a.b", 'a"b', "\\", "`", "a\nb", "a b"]
     inside = pa.struct([(name, pa.int64()) for name in names])
     kind = pa.struct([*inside, ("all", pa.list_(inside))])
     numbers = {name: number for number, name in enumerate(names)}
     value = numbers | {"all": [numbers, None]}
     bodies = [json.dumps(value, ensure_ascii=is_ascii).encode() for is_ascii in (True, False)]
-    assert decoded(bodies, kind, rows_min) == [value, value]
-    assert decoded([b'{"":4}'], pa.struct([("\u00e9", pa.int64())]), rows_min) == [{"\u00e9": None}]
+    assert decoded(bodies, kind) == [value, value]
+    assert decoded([b'{"":4}'], pa.struct([("\u00e9", pa.int64())])) == [{"\u00e9": None}]
 
 
 def test_bytes_are_base64() -> None:
@@ -178,9 +160,8 @@ def test_bytes_are_base64() -> None:
     assert decoded([b'{"data":"AAE="}', b'{"data":"?"}'], kind) == [{"data": b"\0\1"}, Unfit]
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
 @pytest.mark.parametrize("form", ["%s", '"%s"'])
-def test_a_decimal_is_the_number_that_was_written_or_a_reason(rows_min: int, form: str) -> None:
+def test_a_decimal_is_the_number_that_was_written_or_a_reason(form: str) -> None:
     """Arrow makes 15265846005559994995226020677.4026502144 of 9e29, 12345.00 of 12345 in a decimal(5,2), and zero of 1e-49."""
     texts = [
         "9e29", "1e28", "12345", "1234.5", "0." + "0" * 48 + "1", "1." + "0" * 60, "9e-49", "-1e-5000", "1e5000", "1e27", "12.50", "1e-2",
@@ -195,18 +176,17 @@ def test_a_decimal_is_the_number_that_was_written_or_a_reason(rows_min: int, for
                 (b'{"a":[null,{"a":%s}]}', pa.field("a", pa.list_(inside)), lambda found: found[1]["a"]),
                 (b'{"a":{"x":%s,"y":null}}', pa.field("a", pa.map_(pa.string(), kind)), lambda found: found[0][1]),
             ):
-                (found,) = decoded([body % number], pa.struct([field]), rows_min)
+                (found,) = decoded([body % number], pa.struct([field]))
                 assert found is Unfit or value_of(found["a"]) == Decimal(text)
-    assert decoded([b'{"a":12.5}', b'{"a":12345}'], pa.struct([("a", pa.decimal128(5, 2))]), rows_min) == [
+    assert decoded([b'{"a":12.5}', b'{"a":12345}'], pa.struct([("a", pa.decimal128(5, 2))])) == [
         {"a": Decimal("12.50")},
         Unfit,
     ]
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
-def test_a_number_that_is_too_large_for_a_float_is_not_infinity(rows_min: int) -> None:
+def test_a_number_that_is_too_large_for_a_float_is_not_infinity() -> None:
     kind = pa.struct([("a", pa.float32())])
-    assert decoded([b'{"a":1.5}', b'{"a":1e39}', b'{"a":-1e39}', b'{"a":1e-60}'], kind, rows_min) == [
+    assert decoded([b'{"a":1.5}', b'{"a":1e39}', b'{"a":-1e39}', b'{"a":1e-60}'], kind) == [
         {"a": 1.5},
         Unfit,
         Unfit,
@@ -214,15 +194,14 @@ def test_a_number_that_is_too_large_for_a_float_is_not_infinity(rows_min: int) -
     ]
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
-def test_minus_zero_keeps_its_sign_where_it_is_no_integer(rows_min: int) -> None:
+def test_minus_zero_keeps_its_sign_where_it_is_no_integer() -> None:
     place = pa.struct([("at", pa.float64()), ("w", pa.float32())])
     kind = pa.struct([("a", pa.float64()), ("in", place), ("many", pa.list_(pa.float64()))])
     texts = ["-0", "-0.0", "0", "-1", "-0e3", "0.0", "null"]
     bodies = [f'{{"a":{one},"in":{{"at":{one},"w":{one}}},"many":[1,{one}]}}'.encode() for one in texts]
     found = [
         [str(value) for value in (one["a"], one["in"]["at"], one["in"]["w"], one["many"][1])]
-        for one in decoded(bodies, kind, rows_min)
+        for one in decoded(bodies, kind)
     ]
     assert found == [[text] * 4 for text in ("0.0", "-0.0", "0.0", "-1.0", "-0.0", "0.0", "None")]
 
@@ -241,8 +220,7 @@ def test_reasons_name_the_field_and_are_short() -> None:
     assert len(reasons[3]) <= 300
 
 
-@pytest.mark.parametrize("rows_min", [TOGETHER, ONE_BY_ONE])
-def test_a_body_of_nested_arrays_costs_its_row_only(rows_min: int) -> None:
+def test_a_body_of_nested_arrays_costs_its_row_only() -> None:
     deep = b"[" * 2_000_000 + b"]" * 2_000_000
     found = [
         order(1),
@@ -254,8 +232,8 @@ def test_a_body_of_nested_arrays_costs_its_row_only(rows_min: int) -> None:
     ]
     first, second = expected([order(1), order(2)], ORDER)
     passed_over = dict.fromkeys((field.name for field in ORDER), None) | {"id": 5}
-    assert decoded(found, rows_min=rows_min) == [first, passed_over, Unfit, Unfit, Unfit, second]
-    assert decoded(found[1:5], PRICED, rows_min) == [Unfit] * 4  # row by row no deeper than Python goes
+    assert decoded(found) == [first, passed_over, Unfit, Unfit, Unfit, second]
+    assert decoded(found[1:5], PRICED) == [Unfit] * 4  # `pyarrow.json` has no decimals
 
 
 # --- schemas --------------------------------------------------------------------------------------------------------
@@ -295,22 +273,16 @@ def test_a_package_that_is_missing_is_named() -> None:
 
 
 def test_a_blank_body_that_shifts_rows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts agree, so that the proof of each body is all that stands between."""
-    found = [order(1), b'{"id":2}{"id":3}', order(4), b"", order(5)]
+    """Counts agree."""
+    found = [order(1), b"", order(4), b'{"id":2}', order(5)]
     assert decoded(found) == expected(found, ORDER)
-    monkeypatch.setattr(json_payloads, "joinable", lambda column: pc.is_valid(column).to_numpy(zero_copy_only=False))
+
+    def shifted(bodies: Any, *rest: Any) -> Any:
+        full = [body for body in bodies.to_pylist() if body]
+        return row_by_row(pa.array(full + [b""] * (len(bodies) - len(full)), pa.binary()), *rest)
+
+    monkeypatch.setattr(json_payloads, "row_by_row", shifted)
     assert decoded(found) != expected(found, ORDER)
-
-
-def test_a_stray_column_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = json_payloads.arrow_json.ParseOptions
-
-    def inferring(**settings: Any) -> Any:
-        return plain(**{**settings, "unexpected_field_behavior": "infer"})
-
-    monkeypatch.setattr(json_payloads.arrow_json, "ParseOptions", inferring)
-    found = [b'{"other":"stray"}', order(1), order(2)]
-    assert decoded(found) == expected(found, ORDER)
 
 
 def test_a_null_that_becomes_zero_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
