@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from stored_messages import bodies, stored
@@ -113,12 +114,17 @@ def test_letters_are_counted_and_chosen_in_an_archive(
     of_a_log = DeltaTable(place).to_pyarrow_table()  # which has no name
     at = of_a_log.schema.get_field_index("brokerName")
     of_a_log = of_a_log.set_column(at, "brokerName", pa.nulls(len(of_a_log), pa.string()))
+    at = of_a_log.schema.get_field_index("storeHost")  # which the archive got later than the even ones
+    hosts = pc.if_else(pc.equal(of_a_log["tags"], "odd"), of_a_log["storeHost"], None)
+    of_a_log = of_a_log.set_column(at, "storeHost", hosts)
     write_deltalake(tmp_path / "other", of_a_log, partition_by=["day"])
     chosen["archive"] = str(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="of the archive with the id"):
         redrive(spark, **chosen)
     dry = redrive(spark, **{**chosen, "checkpoint": str(tmp_path / "dry"), "dry_run": True})
     assert dry.details[f"would go to {topic}"] == COUNT // 2
+    with pytest.raises(ConfigurationError, match=f"^{COUNT // 2} dead letters of archive .* lack one of "):
+        redrive(spark, **{**chosen, "checkpoint": str(tmp_path / "dry"), "where": None})
     assert redrive(spark, **more).rows_written == COUNT, (
         "from the topic: all have the names that they have in the archive"
     )

@@ -40,6 +40,9 @@ _FILE: Final = "redrive.json"
 _COLUMNS: Final = tuple(column.split()[0] for column in LETTER_SCHEMA.split(", "))
 
 
+_IN_EVERY_LETTER: Final = tuple(name for name in _COLUMNS if name not in ("brokerName", "properties"))
+
+
 class LetterSource(Protocol):
     """Of one run."""
 
@@ -136,14 +139,20 @@ class ArchivedLetters:
         return nullcontext() if self._dry_run else held(self._folder)
 
     def ranges(self) -> list[QueueRange]:
-        """Raises ConfigurationError for a checkpoint of another choice."""
-        if not self._again:
-            self._kept = self._read(self._kept)
+        """Raises ConfigurationError for a checkpoint of another choice, and for rows from before the archive had all columns."""
         from pyspark.sql import functions as F
 
+        if not self._again:
+            self._kept = self._read(self._kept)
+        partial = F.greatest(*(F.col(name).isNull() for name in _IN_EVERY_LETTER))
         groups = self._letters.groupBy("topic", "brokerName", "queueId")
         with job_errors(f"looking over archive {self._place}"):
-            found = groups.agg(F.min("queueOffset"), F.max("queueOffset") + 1).collect()
+            found = groups.agg(F.min("queueOffset"), F.max("queueOffset") + 1, F.count_if(partial)).collect()
+        if count := sum(row[5] for row in found):
+            raise ConfigurationError(
+                f"{count} dead letters of archive {self._place} lack one of {', '.join(_IN_EVERY_LETTER)}: it had not all columns then",
+                remedy="choose others by where, such as body IS NOT NULL AND storeHost IS NOT NULL",
+            )
         kept = dict(self._kept.places)
         ranges = [
             QueueRange(queue := MessageQueue(row[0], row[1] or "", row[2]), max(row[3], kept.get(queue, 0)), row[4])
@@ -157,9 +166,8 @@ class ArchivedLetters:
         from pyspark.sql import functions as F
 
         def belongs(one: QueueRange) -> Any:
-            broker = (
-                F.coalesce("brokerName", F.lit("")) == one.queue.broker_name
-            )  # an archive of a log may have no name
+            # The archive of a log may have no name of a broker.
+            broker = F.coalesce("brokerName", F.lit("")) == one.queue.broker_name
             where = broker & (F.col("queueId") == one.queue.queue_id)
             return where & (F.col("queueOffset") >= one.begin) & (F.col("queueOffset") < one.end)
 
