@@ -53,6 +53,9 @@ SWITCH_MS: Final = 5_000
 CLOCK_OFF_MS: Final = 500
 """A member whose clock differs so much from its leader's leads last: what is due would move by that."""
 
+EPOCHS_SKIPPED: Final = 1_000
+"""Between what a member has seen and what it begins in when the engine had forgotten that: more than were given unseen by it."""
+
 # --- the link between members -----------------------------------------------------------------------------------------
 MEMBER_FRAME_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
 """One frame: a piece of the log as long as the pair's longest, or the marks of a log, with what stands around them."""

@@ -33,12 +33,14 @@ class WentBack(NamedTuple):
 class EngineQuestions:
     """`revision` is that of the view which was heard last."""
 
-    __slots__ = ("_number", "asked", "revision")
+    __slots__ = ("_number", "asked", "has_gone_back", "revision")
 
     def __init__(self) -> None:
         self._number = 0
         self.asked: Asked | None = None
         self.revision = 0
+        self.has_gone_back = False
+        """The engine has forgotten what it said: only a person can say which log counts."""
 
     def ask(self, view: View | None, seen: KeptEpoch) -> AskEngine:
         """While none is asked."""
@@ -61,8 +63,10 @@ class EngineQuestions:
         self.asked = None
         seen = f"epoch {asked.seen.epoch} and change {asked.seen.serial} were seen"
         if view is None:
+            self.has_gone_back = asked.seen.serial > 0
             return WentBack(f"the engine knows nothing of this group, and {seen}") if asked.seen.serial else None
-        if view.lies_before(asked.seen.epoch, asked.seen.serial):
+        self.has_gone_back = view.lies_before(asked.seen.epoch, asked.seen.serial)
+        if self.has_gone_back:
             return WentBack(f"the engine has gone back to epoch {view.epoch} and change {view.serial}, and {seen}")
         self.revision = given.revision
         return view

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orbitmq.replication.epoch_marks import EpochMarks
+from orbitmq.replication.epoch_marks import EpochMarks, SharedLog
 from orbitmq.replication.replica_steps import LogIs, Records, Welcome
 
 
@@ -48,6 +48,8 @@ class FollowerSession:
     def compare(self, log: LogIs, confirmed: int, leader: Welcome) -> int | NotFollowed:
         """Up to where our log is the leader's: where to cut it, if it goes on."""
         shared = EpochMarks(log.marks).shared(log.written, EpochMarks(leader.marks), leader.end)
+        if not log.marks:  # before the first mark lies what the founder had: nobody has written that in two ways
+            shared = SharedLog(min(log.written, leader.marks[0].start if leader.marks else leader.end), True)
         if not shared.is_known and log.marks:
             return NotFollowed(
                 "its log has nothing in common with its leader's", "put its store aside, and have it copied anew"

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from orbitmq.errors import StoreDamagedError
+from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
 from orbitmq.replication.settings import BrokerKind
@@ -118,6 +118,18 @@ class _Table(msgspec.Struct):
     copies: list[str] = []
     far: FarStorage = msgspec.field(default_factory=FarStorage)
     member: KeptMember | None = None
+
+
+def refuse_member(table: object) -> None:
+    """ConfigurationError where the directory of a group's member is to be a broker of its own: it would serve what its group never
+    confirmed, and what it takes would be cut when it comes back. StoreDamagedError for a table that is not sound."""
+    member = read_state(table, "").member
+    if member is not None:
+        raise ConfigurationError(
+            f"this directory is member {member.name} of the replicated group {member.group}, and replicationEngine is not set",
+            remedy="set replicationEngine and replicaName as before; where it is to be a broker of its own for good, remove it from the "
+            f"group first, then `member` from config/{REPLICATION_FILE}",
+        )
 
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:

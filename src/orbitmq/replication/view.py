@@ -6,6 +6,7 @@
     leave                        a member that may have lost data  same    without it
     accept_loss                  a person                          +1      the named member alone
     add_learner, remove          a person                          same    as it was, or without the removed one
+    view_after_restore           a person                          +1,000  the named member alone
 
 Rules of this file
 1. Everybody in the set has all that was ever confirmed. So whoever is in it may lead, and nobody else; a person may decide otherwise,
@@ -25,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.limits.group import GROUP_MEMBERS_MAX, IN_SYNC_MIN, IN_SYNC_MIN_FROM
+from orbitmq.limits.group import EPOCHS_SKIPPED, GROUP_MEMBERS_MAX, IN_SYNC_MIN, IN_SYNC_MIN_FROM
 
 ACCEPTED_LOSS: Final = "accept-loss"
 """The claim of a leader that a person named, whatever it lacks."""
@@ -163,6 +164,21 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 def first_view(founder: str, others: Iterable[str] = ()) -> View:
     """Of a new group: its log is the founder's, and nobody leads yet."""
     return View(epoch=0, serial=1, leader="", claim="", in_sync=(founder,), learners=tuple(sorted(others)))
+
+
+def view_after_restore(member: str, others: Iterable[str], seen: tuple[int, int], held: View | None) -> View:
+    """`member` is to lead by a person's word, after the engine had forgotten what was `seen` of it (epoch, serial) and has `held` now. The
+    epoch is beyond all that were given since: two writers never have one."""
+    epoch, serial = seen if held is None else (max(seen[0], held.epoch), max(seen[1], held.serial))
+    learners = {*others, *(() if held is None else held.members)} - {member}
+    return View(
+        epoch=epoch + EPOCHS_SKIPPED,
+        serial=serial + EPOCHS_SKIPPED,
+        leader=member,
+        claim=ACCEPTED_LOSS,
+        in_sync=(member,),
+        learners=tuple(sorted(learners)),
+    )
 
 
 def _without(members: tuple[str, ...], member: str) -> tuple[str, ...]:

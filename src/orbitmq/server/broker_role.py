@@ -34,7 +34,7 @@ from orbitmq.limits.server import REGISTRATION_WAIT_MS
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import NO_GRPC_ENDPOINT
 from orbitmq.protocol.schedule import DelayLevels
-from orbitmq.replication.kept_state import REPLICATION_FILE
+from orbitmq.replication.kept_state import REPLICATION_FILE, refuse_member
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
@@ -93,6 +93,8 @@ class BrokerRole:
         put_aside(process.files, root, settings.store, is_slave=is_slave)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
+        if not settings.replication.is_member:
+            refuse_member(ConfigFile(files, config / REPLICATION_FILE).load())
         levels = DelayLevels.parse(own.message_delay_level)
         self._longest_level_ms = max(levels.delays_ms, default=0)
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())

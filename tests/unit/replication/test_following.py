@@ -47,6 +47,13 @@ def test_an_empty_log_takes_everything() -> None:
     assert compared(log_of(0), leader_of(90, (1, 0))) == 0
 
 
+def test_what_the_founder_had_before_the_first_epoch_is_the_same_everywhere() -> None:
+    """A member that was sent a part of it goes on there."""
+    assert compared(log_of(40), leader_of(900, (1, 500)), confirmed=40) == 40
+    assert compared(log_of(40), leader_of(500), confirmed=40) == 40, "its leader has not marked its epoch yet"
+    assert compared(log_of(500), leader_of(900, (2, 500)), confirmed=500) == 500
+
+
 def test_what_was_confirmed_here_is_never_cut() -> None:
     log, leader = log_of(60, (1, 0)), leader_of(90, (1, 0), (2, 40))
     assert compared(log, leader, confirmed=40) == 40

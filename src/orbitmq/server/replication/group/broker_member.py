@@ -99,7 +99,7 @@ class BrokerMember:
         self.mending: Final = self._made_mending()
         self.port: Final = MemberPort(process, self.own, self._heard)
         self.source: Final = self._made_source()
-        self.links: Final = MemberLinks(process, self.source, self.port, self._follows)
+        self.links = MemberLinks(process, self.source, self.port, self._follows)
         self.calls: Final = self._made_calls()
         self._founding: Founding | None = None
         self._begins: asyncio.Task[None] | None = None
@@ -143,13 +143,26 @@ class BrokerMember:
 
     async def start(self) -> None:
         """The store is open and its parts have begun. PortTakenError where the port for members is taken."""
-        port = int(self._registrar.identity.ha_address.rpartition(":")[2])
-        await self.port.start(self.process.settings.host, port)
+        await self._listen()
         self.mending.start()
         self.process.turn.add(self._turn_ended)
         self._registrar.become(self.member_id(self.own.name))
         self.calls.start()
         self._begins = asyncio.get_running_loop().create_task(self._begin(), name="become a member")
+
+    async def _listen(self) -> None:
+        port = int(self._registrar.identity.ha_address.rpartition(":")[2])
+        await self.port.start(self.process.settings.host, port)
+
+    async def begin_anew(self) -> None:
+        """A member that stopped takes part again, as the engine says now. Raises as `start`."""
+        stopped = self.driver
+        assert stopped is not None, "it took part before"
+        stopped.close()
+        await self._listen()
+        self.links = MemberLinks(self.process, self.source, self.port, self._follows)
+        self.duties.step_down()
+        self._take_part(stopped.replica.kept)
 
     async def _begin(self) -> None:
         """Take part as soon as it is known as what."""
@@ -167,6 +180,7 @@ class BrokerMember:
                 )
                 before = await self._founding.become_member()
                 self._founding = None
+            self.calls.be_present()
             self._take_part(before)
         except NotOfGroup as error:
             self._not_of_group = str(error)

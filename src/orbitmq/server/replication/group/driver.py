@@ -120,6 +120,8 @@ class Driver:
 
     def tell(self, given: Input) -> None:
         """Something has happened; what follows is done on return, unless this is called from within."""
+        if self.stopped:
+            return
         self._inputs.append(given)
         if not self._is_busy:
             self._go_on([])

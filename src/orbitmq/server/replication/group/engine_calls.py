@@ -43,8 +43,17 @@ class EngineCalls:
         self._wants_places = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
+    def be_present(self) -> None:
+        """Say from now on where this member is."""
         self._begin("presence at the engine", self.engine.keep_present(self._group, self._place))
+
+    async def namesake(self) -> str:
+        """Address of another process with another store that is present under our name; empty where there is none. Raises EngineError."""
+        own = self._place
+        others = [place for place in await self.engine.places(self._group) if place.name == own.name]
+        return next((place.address for place in others if place.store_id != own.store_id), "")
+
+    def start(self) -> None:
         self._begin("watch of the engine", self._watch())
         self._begin("places of members", self._look_for_places())
 

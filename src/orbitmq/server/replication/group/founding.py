@@ -10,7 +10,8 @@
 
 Rules of this file
 1. What says that a founder is no new directory is on its disk before the engine hears of the group.
-2. Whoever loses a race reads again. An engine without an answer is asked until it has one.
+2. A new directory takes no name under which another one is present: the set holds names, and one store in it is not the other.
+3. Whoever loses a race reads again. An engine without an answer is asked until it has one.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Founding:
         self._has_log = has_log
         self._keep = keep
         self._waited_ms = 0
+        self._has_waited = False
         self.waits_for = "the engine"
         """What is waited for, for people."""
 
@@ -64,6 +66,7 @@ class Founding:
         founded = self._before or KeptEpoch(boot=NEW_DIRECTORY)
         while True:
             try:
+                await self._name_is_free()
                 held = await self._calls.engine.read(self._group)
                 self._calls.answered()
                 if held.view is None:
@@ -84,6 +87,16 @@ class Founding:
                 self._calls.failed(error)
             await asyncio.sleep(JOINING_RETRY_MS / 1_000)
             self._waited_ms += JOINING_RETRY_MS
+
+    async def _name_is_free(self) -> None:
+        """Wait while another store is present under our name: what one of them has would count for the other. That of a process which
+        ended without a word is named for some seconds."""
+        while address := await self._calls.namesake():
+            self.waits_for = f"the end of another store under its name {self._name}, at {address}; each member has a replicaName of its own"
+            if not self._has_waited:
+                self._has_waited = True
+                logger.warning("this broker waits for %s", self.waits_for)
+            await asyncio.sleep(JOINING_RETRY_MS / 1_000)
 
     async def _is_member(self, founded: KeptEpoch) -> KeptEpoch:
         if self._has_log and founded.boot:

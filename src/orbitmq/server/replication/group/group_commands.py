@@ -26,7 +26,8 @@ from orbitmq.protocol.remoting.replication_bodies import (
     ReseedRequest,
 )
 from orbitmq.replication import replica_steps as steps
-from orbitmq.replication.view import View
+from orbitmq.replication.replica_steps import ReplicaRole
+from orbitmq.replication.view import View, view_after_restore
 from orbitmq.server.addresses import endpoint
 
 if TYPE_CHECKING:
@@ -133,6 +134,9 @@ class GroupCommands:
         )
 
     async def _accept_loss(self, wanted: PromoteRequest) -> PromoteAnswer:
+        stopped = self._member.driver
+        if stopped is not None and stopped.stopped and stopped.replica.questions.has_gone_back:
+            return await self._lead_after_restore(stopped, wanted)
         driver, view = self._driver()
         replica, own = driver.replica, self._member.own.name
         end = self._member.store.log.written_end
@@ -170,16 +174,55 @@ class GroupCommands:
             raise GroupRefused(
                 "the group has changed meanwhile", remedy="look at `orbitmq replica status`, and ask again"
             )
+        return await self._leads(driver, end)
+
+    async def _lead_after_restore(self, stopped: Driver, wanted: PromoteRequest) -> PromoteAnswer:
+        """The engine has forgotten what it said: it is told what counts from now on, and this member takes part again."""
+        member, seen = self._member, stopped.replica.kept
+        end, own = member.store.log.written_end, member.own.name
+        if not wanted.although_behind:
+            raise GroupRefused(
+                f"the engine has forgotten the group. This member has the log up to {end}, confirmed up to {stopped.replica.confirmed}, of "
+                f"epoch {seen.epoch}; what others have beyond it is lost, and who has more stops and has to be copied anew",
+                remedy="compare the members, and say to the one that led last that the loss is accepted",
+            )
+        engine, group = member.calls.engine, member.own.group
+        held = await engine.read(group)
+        if held.view is not None and not held.view.lies_before(seen.epoch, seen.serial):
+            raise GroupRefused(
+                f"the engine knows the group again, and {held.view.leader or 'nobody'} leads",
+                remedy="start this member again",
+            )
+        wanted_view = view_after_restore(own, member.source.places, (seen.epoch, seen.serial), held.view)
+        if (await engine.compare_and_set(group, held.revision, wanted_view)).view != wanted_view:
+            raise GroupRefused("the group has changed meanwhile", remedy="ask again")
+        await member.begin_anew()
+        assert member.driver is not None, "it takes part"
+        return await self._leads(member.driver, end)
+
+    async def _leads(self, driver: Driver, end: int) -> PromoteAnswer:
         logger.warning("a person accepts that what this member lacks is lost: it leads, with the log up to %d", end)
         driver.tell(steps.ReadEngine())
-        await self._until(lambda: replica.serves or bool(driver.stopped))
+        replica = driver.replica
+
+        def waits_for_others() -> bool:
+            return replica.role is ReplicaRole.LEADING and replica.view is not None and not replica.view.confirms
+
+        await self._until(lambda: replica.serves or waits_for_others() or bool(driver.stopped))
+        if not replica.serves:
+            raise GroupRefused(
+                driver.stopped or "this member is the leader now, and serves when another one is in sync with it",
+                remedy="start another one, or take out those that are gone: orbitmq replica remove",
+            )
         port = self._member.port.address
         return PromoteAnswer(end=end, port_for_slaves="" if port is None else endpoint(*port))
 
     async def _remove(self, member_id: int) -> bool:
         driver, view = self._driver()
         name = next((one for one in view.members if self._member.member_id(one) == member_id), "")
-        if not name or not driver.replica.serves:
+        if driver.replica.role is not ReplicaRole.LEADING:
+            raise GroupRefused("this member does not lead", remedy="ask the leader")
+        if not name:
             return False
         held = await self._member.calls.engine.read(self._member.own.group)
         try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.worlds.group_in_process import GroupInProcess
+from tests.worlds.group_in_process import SMALL, GroupInProcess
 
+from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
-from orbitmq.protocol.remoting.replication_bodies import PromoteRequest
+from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
 from orbitmq.replication.view import first_view
+from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.settings import Overrides, Role, load_settings
 
 
 @pytest.fixture
@@ -133,3 +137,96 @@ async def test_a_loss_is_accepted_only_when_it_is_said(group: GroupInProcess) ->
     await group.start(leader)
     await group.until(lambda: "was confirmed here" in group.role(leader).trouble, "who has more stopping")
     assert group.bodies(leader) == [b"at one alone"], "its store is kept"
+
+
+async def test_a_person_says_which_log_counts_when_the_engine_has_forgotten_the_group(group: GroupInProcess) -> None:
+    await group.start("a", "b", "c")
+    await group.until_level("a", "b", "c")
+    await group.create_topic("orders")
+    assert await group.send(group.leader, b"before") == ResponseCode.SUCCESS
+    await group.until_level("a", "b", "c")
+    seen = group.contents.views.pop("trio").view
+    assert seen is not None
+    group.contents.has_changed()
+    await group.until(lambda: {one["orbitmqReplicaRole"] for one in group.told().values()} == {"STOPPED"}, "all stop")
+    command = request(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest().encode())
+    told = await group.call("b", command)
+    assert told.code == ResponseCode.NO_PERMISSION
+    assert "what others have beyond it is lost" in told.remark
+    command = request(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest(although_behind=True).encode())
+    accepting = asyncio.create_task(group.call("b", command))
+    await group.until(lambda: "trio" in group.contents.views, "the engine being told")
+    view = group.contents.views["trio"].view
+    assert view is not None
+    assert view.epoch > seen.epoch + 1, "nobody has written in such an epoch yet"
+    assert set(view.members) == {"a", "b", "c"}
+    refused = await group.call("c", command)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "the engine knows the group again" in refused.remark
+    for name in ("a", "c"):
+        await group.stop(name)
+        await group.start(name)
+    assert "serves when another one is in sync with it" in (await accepting).remark
+    await group.until_level("a", "b", "c")
+    assert await group.send(group.leader, b"after") == ResponseCode.SUCCESS
+    assert group.bodies(group.leader) == [b"before", b"after"]
+
+
+async def test_the_last_of_three_leads_when_the_loss_is_accepted_and_the_others_are_taken_out(
+    group: GroupInProcess,
+) -> None:
+    await group.start("a", "b", "c")
+    await group.until_level("a", "b", "c")
+    await group.create_topic("orders")
+    assert await group.send(group.leader, b"before") == ResponseCode.SUCCESS
+    await group.until_level("a", "b", "c")
+    last = next(name for name in "abc" if name != group.leader)
+    for name in {"a", "b", "c"} - {last}:
+        await group.kill(name)
+    command = request(
+        RequestCode.PROMOTE_SLAVE, {}, PromoteRequest(although_master_lives=True, although_behind=True).encode()
+    )
+    told = await group.call(last, command)
+    assert "serves when another one is in sync with it" in told.remark
+    for name in {"a", "b", "c"} - {last}:
+        forget = request(
+            RequestCode.FORGET_SLAVE, {}, ForgetRequest(broker_id=group.member(last).member_id(name)).encode()
+        )
+        told = await group.call(last, forget)
+        assert told.code == ResponseCode.SUCCESS, told.remark
+        await group.until(lambda name=name: name not in group.member(last).driver.replica.view.members, "it being out")  # type: ignore[misc, union-attr]
+    await group.until(lambda: group.leader == last, "it leading")
+    assert await group.send(last, b"after") == ResponseCode.SUCCESS
+    assert group.bodies(last) == [b"before", b"after"]
+
+
+async def test_a_directory_of_a_member_is_no_broker_of_its_own(group: GroupInProcess) -> None:
+    await group.start("a")
+    await group.until(lambda: group.leader == "a", "a leader")
+    await group.stop("a")
+    settings = load_settings(
+        roles=[Role.BROKER], flags=[*SMALL, "brokerName=trio"], overrides=Overrides(data=group.root / "a")
+    )
+    with pytest.raises(
+        ConfigurationError, match="is member a of the replicated group trio, and replicationEngine is not set"
+    ):
+        await ServerProcess(settings, second_port=False).start()
+
+
+async def test_a_new_directory_waits_while_another_store_is_present_under_its_name(group: GroupInProcess) -> None:
+    await group.start("a", "b")
+    await group.until_level("a", "b")
+    running, group.running["first b"] = group.running["b"], group.running.pop("b")
+    group.root, root = group.root / "elsewhere", group.root
+    port, first = group.ports.pop("b"), group.engines.pop("b")
+    await group.start("b")
+    await group.until(lambda: "another store under its name b" in group.role("b").trouble, "the second one waiting")
+    second = group.running.pop("b")
+    group.running["b"], group.root = running, root
+    del group.running["first b"]
+    await group.until_level("a", "b")
+    await group.kill("b")
+    group.running["b"], group.engines["b"] = second, first
+    group.ports["b"] = port
+    await group.until(lambda: group.member("b").driver is not None, "the second one taking part")
+    await group.until_level("a", "b")
