@@ -38,6 +38,12 @@ def slave_settings(
         raise NoSlaveWanted(
             f"the broker at {master} is one of RocketMQ", remedy="see docs/howto/move-a-rocketmq-group.md"
         )
+    if "orbitmqReplicaMember" in facts:
+        raise NoSlaveWanted(
+            f"the broker at {master} is a member of a replicated group",
+            remedy="a new member needs the same brokerName and replicationEngine, and a replicaName of its own: see "
+            "docs/howto/run-a-replicated-group.md",
+        )
     if role == "SLAVE":
         raise NoSlaveWanted(
             f"the broker at {master} is a slave", remedy="name its master; orbitmq replica status tells who that is"

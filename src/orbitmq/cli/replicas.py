@@ -182,7 +182,7 @@ def switch(
 ) -> None:
     """Exchange a master and a slave that keeps up, while both run: nothing is lost, and where the slave fails its master leads on."""
 
-    async def work(client: Client) -> tuple[str, DemoteAnswer]:
+    async def work(client: Client) -> tuple[str, DemoteAnswer, bool]:
         from orbitmq.errors import NotFoundError
         from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
 
@@ -195,11 +195,15 @@ def switch(
         if len(masters) > 1:
             raise NotFoundError(f"{name!r} names {len(masters)} masters", remedy="name one, by host:port")
         wanted = DemoteRequest(broker_id=slave_id, hands_over=True, successor=successor)
-        return masters[0], await client.admin.demote_master(masters[0], wanted)
+        is_group = "orbitmqReplicaMember" in await client.admin.broker_runtime(masters[0])
+        return masters[0], await client.admin.demote_master(masters[0], wanted), is_group
 
-    former, answer = run(work)
+    former, answer, is_group = run(work)
+    done = f"{answer.master} leads the group now, from position {answer.end} of the log on, and {former} follows it"
     show_done(
-        f"{answer.master} is the master now, from position {answer.end} of the log on, and {former} its slave {answer.broker_id}; "
+        done
+        if is_group
+        else f"{answer.master} is the master now, from position {answer.end} of the log on, and {former} its slave {answer.broker_id}; "
         "let their settings say so before their next start",
         {"address": answer.master, "end": answer.end, "former": former, "id": answer.broker_id},
     )

@@ -102,5 +102,8 @@ JOINING_RETRY_MS: Final = 1_000
 PLACES_READ_MS: Final = 5_000
 """Between two looks at where the other members are, although nothing seems to have changed."""
 
+GROUP_LEAVE_MS: Final = 2_000
+"""A leader that stops in order waits so long for another one to lead; a switch takes some tenths of a second."""
+
 GROUP_SWITCH_ANSWER_MS: Final = 10_000
 """A person who asked for another leader hears within this what became of it: the switch itself gives up before."""

@@ -389,6 +389,7 @@ class BrokerRole:
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""
         failures = []
+        await self.replication.changes.leaves()
         self._plain.stop()
         await self.registrar.stop()
         self.grpc.close_calls()

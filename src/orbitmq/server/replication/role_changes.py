@@ -21,5 +21,7 @@ class RoleChanges:
         """Puts into the log what a master alone knows, before it appends nothing any more. Raises OSError."""
         self.takes_over: Callable[[], object] = lambda: None
         """It is about to lead a log that another one has led until now, or may have, and has taken nothing yet."""
+        self.leaves: Callable[[], Awaitable[None]] = _nothing
+        """Before the process stops in order, while it does everything as before."""
         self.begins_again: Callable[[], object] | None = None
         """Has the process end in order and begin again with its settings; None where that is not up to this process."""

@@ -19,7 +19,6 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.group import GROUP_MEMBERS_MAX
 from orbitmq.release import VERSION
 from orbitmq.replication.epoch_marks import EpochMarks
-from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, KeptMember
 from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, ReplicaRole
@@ -35,7 +34,7 @@ from orbitmq.server.replication.group.group_log import GroupLog
 from orbitmq.server.replication.group.link_source import LinkSource, OwnName
 from orbitmq.server.replication.group.member_links import MemberLinks
 from orbitmq.server.replication.group.member_port import MemberPort
-from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.replication.group.member_record import MemberRecord
 from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.server.surroundings import Surroundings
@@ -79,20 +78,13 @@ class BrokerMember:
         self._registrar = registrar
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
-        self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
+        name = settings.replication.replica_name
+        self._record = MemberRecord(file, identity.name, name, self._saver, store.deadlines, process.clock)
         self.own: Final = OwnName(
-            identity.cluster,
-            identity.name,
-            settings.replication.replica_name,
-            self._kept.state.directory,
-            os.urandom(PROCESS_ID_BYTES).hex(),
+            identity.cluster, identity.name, name, self._record.directory, os.urandom(PROCESS_ID_BYTES).hex()
         )
-        _refuse_other_member(self._kept.state.member, self.own)
         _refuse_far(derived, settings.broker.timer_far_url)
-        marks = (
-            () if self._kept.state.member is None else self._kept.state.epochs.marks
-        )  # else they are those of a pair
-        self.log: Final = GroupLog(store, marks, process.clock)
+        self.log: Final = GroupLog(store, self._record.marks, process.clock)
         self.duties: Final = GroupDuties(
             store, appenders, self._tables, changes, settle=settle, registered=self._registered
         )
@@ -119,18 +111,16 @@ class BrokerMember:
         )
 
     def _made_source(self) -> LinkSource:
-        source = LinkSource(
+        return LinkSource(
             self.process,
             self.store,
             self.own,
             self._reader,
+            places=lambda: self._record.places,
             suspect=self.mending.suspect,
             refused=self._refused,
             address_failed=lambda name: self.calls.want_places(),
         )
-        if self._kept.state.member is not None:
-            source.places = dict(self._kept.state.member.places)
-        return source
 
     def _made_calls(self) -> EngineCalls:
         own, identity = self.own, self._registrar.identity
@@ -166,8 +156,7 @@ class BrokerMember:
 
     async def _begin(self) -> None:
         """Take part as soon as it is known as what."""
-        member = self._kept.state.member
-        before = None if member is None else KeptEpoch(member.epoch, member.serial, member.boot)
+        before = self._record.epoch
         try:
             if before is None or not before.serial:
                 self._founding = Founding(
@@ -176,7 +165,7 @@ class BrokerMember:
                     self.own.name,
                     before,
                     has_log=self.store.log.written_end > 0,
-                    keep=self._kept_first,
+                    keep=lambda epoch: self._record.keep_first(epoch, self.log.marks),
                 )
                 before = await self._founding.become_member()
                 self._founding = None
@@ -189,7 +178,7 @@ class BrokerMember:
 
     def _take_part(self, kept: KeptEpoch) -> None:
         process, store = self.process, self.store
-        others = {*self.places, *self.source.places} - {self.own.name}
+        others = {*self.places, *self._record.places} - {self.own.name}
         replica = Replica(
             self.own.name,
             self.own.claim,
@@ -265,29 +254,13 @@ class BrokerMember:
         if found == self.places:
             return
         self.places = found
-        known = {**self.source.places, **{name: place.ha_address for name, place in found.items()}}
-        member = self._kept.state.member
-        if member is not None and member.places != known:
-            member.places = known
-            self._kept.save()
-        self.source.places = known
+        self._record.are_at({name: place.ha_address for name, place in found.items()})
+
+    def _keep(self, epoch: KeptEpoch, done: Callable[[str], None]) -> None:
+        self._record.keep(epoch, self.log.marks, done)
 
     def _registered(self, leads: bool) -> None:
         self._registrar.become(0 if leads else self.member_id(self.own.name))
-
-    # --- what is kept ---------------------------------------------------------------------------------------------------
-
-    def _keep(self, epoch: KeptEpoch, done: Callable[[str], None]) -> None:
-        state, own = self._kept.state, self.own
-        state.member = KeptMember(own.group, own.name, *epoch, places=dict(self.source.places))
-        state.epochs = EpochMarks(self.log.marks)
-        self._kept.save(done)
-
-    async def _kept_first(self, epoch: KeptEpoch | None) -> str:
-        if epoch is None:
-            self._kept.state.member = None
-            return await self._kept.saved()
-        return await self._kept.saved(lambda done: self._keep(epoch, done))
 
     # --- damage ---------------------------------------------------------------------------------------------------------
 
@@ -324,15 +297,7 @@ class BrokerMember:
     @property
     def unkept(self) -> str:
         """Why what is known of the group is not on the disk; empty where it is."""
-        return self._kept.trouble
-
-
-def _refuse_other_member(kept: KeptMember | None, own: OwnName) -> None:
-    if kept is not None and (kept.group, kept.name) != (own.group, own.name):
-        raise ConfigurationError(
-            f"this directory is member {kept.name} of group {kept.group}, and is to be member {own.name} of {own.group}",
-            remedy="start it with the names that it had, or with another directory",
-        )
+        return self._record.trouble
 
 
 def _refuse_far(derived: DerivedState, url: str) -> None:

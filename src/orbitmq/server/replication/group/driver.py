@@ -15,44 +15,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
-from orbitmq.limits.group import GROUP_KEEP_RETRY_MS, GROUP_TICK_MS, SWITCH_MS
+from orbitmq.limits.group import GROUP_TICK_MS
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.member import TimedReplica
 from orbitmq.replication.replica import Replica
-from orbitmq.replication.replica_steps import Effect, FollowSession, Input, KeptEpoch, LogIs, ReplicaRole
+from orbitmq.replication.replica_steps import Effect, Input, KeptEpoch, LogIs, ReplicaRole
+from orbitmq.server.replication.group.driver_ports import Duties, Links
+from orbitmq.server.replication.group.epoch_keeping import EpochKeeping, Keep
 from orbitmq.server.replication.group.group_log import GroupLog
+from orbitmq.server.replication.group.leader_switch import LeaderSwitch
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.replication")
 
 WAKEUP: Final = "group"
-KEEP_AGAIN: Final = "epoch of the group"
-
-
-class Links(Protocol):
-    """To the other members; see `member_links`."""
-
-    def send(self, to: str, message: steps.Message) -> None: ...
-    def stream(self, to: str, session: FollowSession, position: int) -> None: ...
-    def end_stream(self, to: str) -> None: ...
-    def log_grew(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class Duties(Protocol):
-    """What a broker does in each role; see `group_duties`."""
-
-    def serve(self, epoch: int) -> None: ...
-    def stand_still(self) -> None: ...
-    def go_on(self) -> None: ...
-    def step_down(self) -> None: ...
-    def refuse(self, reason: str) -> None: ...
-    def stop(self, reason: str) -> None: ...
 
 
 class Driver:
@@ -64,13 +45,12 @@ class Driver:
         log: GroupLog,
         links: Links,
         duties: Duties,
-        keep: Callable[[KeptEpoch, Callable[[str], None]], None],
+        keep: Keep,
         ask: Callable[[steps.AskEngine], None],
         clock: Clock,
         deadlines: Deadlines,
     ) -> None:
-        """`keep(epoch, done)` writes it so that a power failure leaves it, one after the other; `done` is told why that failed, empty where
-        it did not. `ask(question)` is answered by `tell`."""
+        """`ask(question)` is answered by `tell`."""
         self.replica: Final = replica
         self.member: Final = TimedReplica(replica, clock.monotonic_ns())
         self.stopped = ""
@@ -79,28 +59,22 @@ class Driver:
         self._log = log
         self._links = links
         self._duties = duties
-        self._keep = keep
+        self._keeping = EpochKeeping(replica, keep, self.tell, clock, deadlines)
+        self._switch = LeaderSwitch(replica, log.store, duties, clock)
         self._ask = ask
         self._clock = clock
         self._deadlines = deadlines
         self._inputs: deque[Input] = deque()
         self._is_busy = False
         self._is_over = False
-        self._unkept: KeptEpoch | None = None
-        """What could not be written, and is tried again."""
         self._marker: int | None = None
         """Epoch whose marker could not be written yet."""
         self._append_failed = False
         """Bytes that come count no more: the next look begins to follow anew."""
         self._seen: LogIs = log.state()
         self._told_dispatched = -1
-        self._stands_still = False
-        """Another one is to lead."""
-        self._leaves_ns = 0
-        """When this member may try again to let another one lead, because its disk is full."""
         self._told_refusal = ""
         deadlines.define(WAKEUP, self._look)
-        deadlines.define(KEEP_AGAIN, self._keep_again)
 
     # --- life -----------------------------------------------------------------------------------------------------------
 
@@ -114,7 +88,7 @@ class Driver:
         """Nothing is said or done any more."""
         self._is_over = True
         self._deadlines.disarm(WAKEUP)
-        self._deadlines.disarm(KEEP_AGAIN)
+        self._keeping.close()
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
@@ -139,12 +113,8 @@ class Driver:
     def switch_to(self, member: str) -> bool:
         """Let another one lead as soon as it has all of the log, to which nothing is appended meanwhile. False where that is not possible.
         Where it has not become so in time, this one goes on. Not from within."""
-        replica = self.replica
-        view = replica.view
-        if not replica.serves or view is None or member == replica.name or member not in view.in_sync:
+        if not self._switch.stand_still(member):
             return False
-        self._duties.stand_still()
-        self._stands_still = True
         self.log_changed()
         self.tell(steps.SwitchTo(member))
         return True
@@ -160,7 +130,7 @@ class Driver:
         before, state = self._seen, self._log.state()
         self._seen = state
         if state.marks != before.marks:  # what becomes of the log's beginning, they are known
-            self._keep(self.replica.kept, lambda why_not: None)
+            self._keeping.write_again()
         self.tell(state)
         if self.replica.role is ReplicaRole.LEADING:
             self._links.log_grew()
@@ -178,25 +148,11 @@ class Driver:
             return
         self._tell_dispatched()
         self._go_on(self.member.tick(self._clock.monotonic_ns()))
-        if self._stands_still and self.replica.serves and not self.replica.switching_to:
-            self._stands_still = False
-            logger.warning("no other member has become leader in time: this one goes on")
-            self._duties.go_on()
-        self._leave_full_disk()
+        if successor := self._switch.look():
+            self.switch_to(successor)
         self._links.log_grew()
         if not self.stopped:
             self._arm()
-
-    def _leave_full_disk(self) -> None:
-        """A leader that cannot write lets lead who has most."""
-        replica, now_ns = self.replica, self._clock.monotonic_ns()
-        view, end_of = replica.view, replica.counting.end_of
-        if not (replica.serves and self._log.store.lacks_room) or view is None or now_ns < self._leaves_ns:
-            return
-        self._leaves_ns = now_ns + 2 * SWITCH_MS * NS_PER_MS
-        others = [name for name in view.in_sync if name != replica.name]
-        if others and not replica.switching_to:
-            self.switch_to(max(others, key=lambda name: end_of(name) or 0))
 
     def _arm(self) -> None:
         self._deadlines.arm(WAKEUP, self._clock.monotonic_ns() + GROUP_TICK_MS * NS_PER_MS)
@@ -230,27 +186,7 @@ class Driver:
             self._duties.refuse(refusal)
 
     def _keep_epoch(self, effect: steps.KeepEpoch) -> None:
-        self._write_epoch(KeptEpoch(*effect))
-
-    def _write_epoch(self, epoch: KeptEpoch) -> None:
-        def done(why_not: str) -> None:
-            if self._is_over:
-                return
-            if not why_not:
-                self.tell(steps.EpochKept(epoch.epoch))
-            elif epoch == self.replica.kept:  # else a later one is written already
-                self._unkept = epoch
-                self._deadlines.arm(KEEP_AGAIN, self._clock.monotonic_ns() + GROUP_KEEP_RETRY_MS * NS_PER_MS)
-
-        self._keep(epoch, done)
-
-    def _keep_again(self) -> None:
-        epoch, self._unkept = self._unkept, None
-        if epoch is not None and epoch == self.replica.kept:
-            self._write_epoch(epoch)
-
-    def _ask_engine(self, effect: steps.AskEngine) -> None:
-        self._ask(effect)
+        self._keeping.write(KeptEpoch(*effect))
 
     def _send_message(self, effect: steps.SendMessage) -> None:
         if isinstance(effect.message, steps.Follow):
@@ -323,8 +259,8 @@ class Driver:
 
     def _step_down(self, effect: steps.StepDown) -> None:
         logger.warning("this member leads no more since epoch %d ended", effect.epoch)
-        self._marker, self._stands_still = None, False
-        self._told_refusal = ""
+        self._marker, self._told_refusal = None, ""
+        self._switch.over()
         self._duties.step_down()
         self._log.answer_unknown()
         self._see_log()
@@ -349,7 +285,7 @@ class Driver:
 
 DEEDS: Final[dict[type[Any], Callable[[Driver, Any], None]]] = {
     steps.KeepEpoch: Driver._keep_epoch,
-    steps.AskEngine: Driver._ask_engine,
+    steps.AskEngine: lambda driver, effect: driver._ask(effect),
     steps.SendMessage: Driver._send_message,
     steps.StreamLog: Driver._stream_log,
     steps.EndStream: Driver._end_stream,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.errors import OrbitError
-from orbitmq.limits.group import GROUP_SWITCH_ANSWER_MS, GROUP_TICK_MS, LEADER_SILENT_MS
+from orbitmq.limits.group import GROUP_LEAVE_MS, GROUP_SWITCH_ANSWER_MS, GROUP_TICK_MS, LEADER_SILENT_MS
 from orbitmq.protocol.remoting.replication_bodies import (
     DemoteAnswer,
     DemoteRequest,
@@ -108,30 +108,43 @@ class GroupCommands:
         return driver, driver.replica.view
 
     async def _switch(self, wanted: DemoteRequest) -> DemoteAnswer:
-        driver, view = self._driver()
+        driver, _ = self._driver()
         if not wanted.hands_over:
             raise GroupRefused(
                 "the members of a group choose their leader", remedy="let another one lead: orbitmq replica switch"
             )
-        end_of = driver.replica.counting.end_of
-        others = [name for name in view.in_sync if name != view.leader]
-        if wanted.successor:
-            others = [name for name in others if self._member.member_id(name) == wanted.successor]
-        if not others:
+        successor, end = self._successor(wanted.successor), self._member.store.log.written_end
+        epoch = driver.replica.epoch
+        if not successor:
             raise GroupRefused("no other member is in sync", remedy="look at `orbitmq replica status`")
-        successor = max(others, key=lambda name: end_of(name) or 0)
-        epoch, end = driver.replica.epoch, self._member.store.log.written_end
         if not driver.switch_to(successor):
             raise GroupRefused(f"{successor} cannot lead now: this member does not serve")
         await self._until(lambda: driver.replica.epoch > epoch or not driver.replica.switching_to)
         if driver.replica.epoch == epoch:
             raise GroupRefused(f"{successor} did not lead in time: this member goes on", remedy="ask again")
-        place = self._member.places.get(successor)
-        return DemoteAnswer(
-            broker_id=self._member.member_id(self._member.own.name),
-            end=end,
-            master="" if place is None else place.address,
-        )
+        own_id, place = self._member.member_id(self._member.own.name), self._member.places.get(successor)
+        return DemoteAnswer(broker_id=own_id, end=end, master="" if place is None else place.address)
+
+    def _successor(self, wanted_id: int) -> str:
+        """The member in sync with that id, or for 0 the one that has most; empty where there is none."""
+        driver, view = self._driver()
+        end_of = driver.replica.counting.end_of
+        others = [name for name in view.in_sync if name != view.leader]
+        if wanted_id:
+            others = [name for name in others if self._member.member_id(name) == wanted_id]
+        return max(others, key=lambda name: end_of(name) or 0, default="")
+
+    async def leave(self) -> None:
+        """Before this member stops: a leader lets another one lead, and who is in the set goes out of it, where enough are left, so that
+        nobody waits for it. It stops all the same where that does not come about in a short time."""
+        driver, _ = self._driver()
+        replica, own = driver.replica, self._member.own
+        epoch, end = replica.epoch, self._member.store.log.written_end
+        if self._member.duties.leads and (successor := self._successor(0)) and driver.switch_to(successor):
+            await self._until(lambda: replica.epoch > epoch and replica.confirmed > end, GROUP_LEAVE_MS)
+        held = await self._member.calls.engine.read(own.group)
+        if held.view is not None and own.name != held.view.leader and held.view.may_drop(own.name):
+            await self._member.calls.engine.compare_and_set(own.group, held.revision, held.view.leave(own.name))
 
     async def _accept_loss(self, wanted: PromoteRequest) -> PromoteAnswer:
         stopped = self._member.driver
@@ -239,9 +252,8 @@ class GroupCommands:
         driver.tell(steps.ReadEngine())
         return True
 
-    async def _until(self, is_done: Callable[[], bool]) -> None:
-        """For a bounded time."""
-        for _ in range(GROUP_SWITCH_ANSWER_MS // GROUP_TICK_MS):
+    async def _until(self, is_done: Callable[[], bool], limit_ms: int = GROUP_SWITCH_ANSWER_MS) -> None:
+        for _ in range(limit_ms // GROUP_TICK_MS):
             if is_done():
                 return
             await asyncio.sleep(GROUP_TICK_MS / 1_000)

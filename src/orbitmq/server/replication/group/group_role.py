@@ -6,11 +6,14 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import OrbitError
+from orbitmq.limits.group import GROUP_LEAVE_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.ticket_office import FollowRefused
@@ -48,6 +51,7 @@ class GroupRole:
     ) -> None:
         self.changes: Final = RoleChanges()
         self.member: Final = BrokerMember(process, store, appenders, derived, registrar, file, self.changes, settle)
+        self.changes.leaves = self._leave
 
     @property
     def mending(self) -> Mending:
@@ -65,6 +69,13 @@ class GroupRole:
 
     def follow(self) -> None:
         """Whom it follows is said by the engine."""
+
+    async def _leave(self) -> None:
+        """So that nobody waits for a member that stops in order."""
+        if not self.member.outside:
+            with contextlib.suppress(OrbitError, TimeoutError):  # it stops all the same, and is missed a little later
+                async with asyncio.timeout(2 * GROUP_LEAVE_MS / 1_000):
+                    await self.commands.leave()
 
     async def stop(self) -> None:
         """Before the store is closed."""

@@ -43,16 +43,16 @@ class LinkSource:
         own: OwnName,
         worker: Worker,
         *,
+        places: Callable[[], Mapping[str, str]],
         suspect: Callable[[int], bool],
         refused: Callable[[str], None],
         address_failed: Callable[[str], None],
     ) -> None:
-        """`suspect(position)`: what was to be sent is no sound record. `refused(name)`: no process of that member is there.
-        `address_failed(name)`: it may be elsewhere by now."""
+        """`places()`: ports for members, by their names. `suspect(position)`: what was to be sent is no sound record. `refused(name)`: no
+        process of that member is there. `address_failed(name)`: it may be elsewhere by now."""
         self.clock: Final[Clock] = process.clock
         self.own: Final = own
-        self.places: Mapping[str, str] = {}
-        """Ports for members, by their names."""
+        self._places = places
         self.replica: Replica | None = None
         self.refused: Final = refused
         self.address_failed: Final = address_failed
@@ -63,6 +63,11 @@ class LinkSource:
         self._suspect = suspect
         self._read: tuple[int, LogRead, bytes] = 0, LogRead(0, 0), b""
         """Epoch, place and bytes of the last read: the next follower wants the same."""
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Ports for members, by their names."""
+        return self._places()
 
     def address_of(self, name: str) -> str:
         """Empty where nobody said it."""

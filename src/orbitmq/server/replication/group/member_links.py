@@ -21,7 +21,7 @@ logger = logging.getLogger("orbitmq.replication")
 
 
 class MemberLinks:
-    """As `driver.Links`."""
+    """As `driver_ports.Links`."""
 
     def __init__(
         self, process: Surroundings, source: LinkSource, port: MemberPort, follows: Callable[[str], None]

@@ -66,10 +66,6 @@ class MemberSender:
         """Why it is not reached, as the log knows."""
         self._is_closed = False
 
-    @property
-    def is_connected(self) -> bool:
-        return self._connection is not None and self._connection.is_open
-
     # --- what is to be sent ---------------------------------------------------------------------------------------------
 
     def send(self, message: steps.Message) -> None:
@@ -189,6 +185,8 @@ class MemberSender:
             self._connecting = None
             if self._is_closed:
                 connection.abort()
+            elif connection.is_lost:  # before anybody could hear of it
+                self._failed("the connection was reset")
             else:
                 self._connection = connection
 
@@ -224,7 +222,7 @@ class MemberSender:
 
 
 class _Outgoing(asyncio.Protocol):
-    """One connection that was made to another member. `is_open` once it was greeted, and from then on."""
+    """One connection that was made to another member. `is_open` once it was greeted, and from then on; `is_lost` when it is gone."""
 
     def __init__(
         self,
@@ -232,7 +230,7 @@ class _Outgoing(asyncio.Protocol):
         resumed: Callable[[], None],
         lost: Callable[[_Outgoing, str], None],
     ) -> None:
-        self.is_open = False
+        self.is_open = self.is_lost = False
         self._opened = opened
         self._resumed = resumed
         self._lost = lost
@@ -299,6 +297,7 @@ class _Outgoing(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.is_lost = True
         if self._timer is not None:
             self._timer.cancel()
         self._lost(self, self._why or ("" if error is None else str(error)))

@@ -45,6 +45,10 @@ async def test_three_members_found_a_group_and_go_on_without_their_leader(group:
     await group.until_level("a", "b", "c")
     for name in ("a", "b", "c"):
         assert group.bodies(name) == [*sent, b"at the next one"]
+    await group.stop(second)
+    assert group.leader in others | {first}, "who stops in order lets another one lead first"
+    assert group.view().epoch == 3
+    assert second not in group.in_sync(), "and nobody waits for it"
 
 
 async def test_a_member_that_comes_late_begins_where_the_log_does(group: GroupInProcess) -> None:

@@ -1,0 +1,58 @@
+"""A leader lets another member lead: because a person asked, because it stops, or because its disk is full.
+
+Rules of this file
+1. Nothing is appended from the moment on in which another one is to lead: it has to have everything.
+2. Where nobody leads in time this one goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.clock import Clock
+from orbitmq.limits.group import SWITCH_MS
+from orbitmq.replication.replica import Replica
+from orbitmq.server.replication.group.driver_ports import Duties
+from orbitmq.store.store import MessageStore
+from orbitmq.units import NS_PER_MS
+
+logger = logging.getLogger("orbitmq.replication")
+
+
+class LeaderSwitch:
+    """Of one member."""
+
+    def __init__(self, replica: Replica, store: MessageStore, duties: Duties, clock: Clock) -> None:
+        self._replica = replica
+        self._store = store
+        self._duties = duties
+        self._clock = clock
+        self._stands_still = False
+        self._next_ns = 0
+        """When a full disk is a reason again."""
+
+    def stand_still(self, successor: str) -> bool:
+        """Append nothing more, so that this one can lead. False where that is not possible."""
+        replica, view = self._replica, self._replica.view
+        if not replica.serves or view is None or successor == replica.name or successor not in view.in_sync:
+            return False
+        self._duties.stand_still()
+        self._stands_still = True
+        return True
+
+    def look(self) -> str:
+        """Time has passed. Answers who is to lead because this disk is full; empty where it is not."""
+        replica, view, now_ns = self._replica, self._replica.view, self._clock.monotonic_ns()
+        if self._stands_still and replica.serves and not replica.switching_to:
+            self._stands_still = False
+            logger.warning("no other member has become leader in time: this one goes on")
+            self._duties.go_on()
+        if not (replica.serves and self._store.lacks_room) or view is None or now_ns < self._next_ns:
+            return ""
+        self._next_ns = now_ns + 2 * SWITCH_MS * NS_PER_MS
+        end_of, others = replica.counting.end_of, [name for name in view.in_sync if name != replica.name]
+        return "" if replica.switching_to else max(others, key=lambda name: end_of(name) or 0, default="")
+
+    def over(self) -> None:
+        """This member leads no more."""
+        self._stands_still = False
