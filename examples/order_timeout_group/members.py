@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import socket
@@ -76,7 +77,8 @@ class Members:
         """kill -9."""
         process = self._running.pop(name)
         self.network.close(name)
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself, which the story tells
+            process.kill()
         await process.wait()
 
     def freeze(self, name: str) -> None:
