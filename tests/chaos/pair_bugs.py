@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from orbitmq.replication.classic.slave_link import SlaveLink
 from orbitmq.replication.copies import Copies
+from orbitmq.replication.kept_state import REPLICATION_FILE
 from orbitmq.server.replication.demotion import Demotion
 from orbitmq.server.replication.following import Following
 from orbitmq.server.replication.promotion import Promotion
+from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.timers.timers import CHANGES, Timers
 
@@ -76,6 +78,25 @@ def slave_forgets_deliveries() -> None:
     _slave_misses(lambda entry: entry.topic not in CHANGES)
 
 
+def role_is_not_synced() -> None:
+    """What a broker was made by a command is in its file, and not on its disk."""
+
+    def save(self: Any, table: object) -> None:
+        if self._path.name != REPLICATION_FILE:
+            correct(self, table)
+            return
+        self._files.make_dirs(self._path.parent)
+        new = self._path.with_name(self._path.name + ".tmp")
+        file = self._files.open(new, create=True)
+        file.truncate(0)
+        file.pwrite(ConfigFile.encode(table), 0)
+        file.close()
+        self._files.rename(new, self._path)
+
+    correct: Any = ConfigFile.save
+    ConfigFile.save = save  # type: ignore[method-assign]
+
+
 PLANTED: Final[dict[str, Callable[[], None]]] = {
     plant.__name__: plant
     for plant in (
@@ -84,5 +105,6 @@ PLANTED: Final[dict[str, Callable[[], None]]] = {
         successor_leads_behind,
         slave_forgets_recalls,
         slave_forgets_deliveries,
+        role_is_not_synced,
     )
 }

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.pair_bugs import PLANTED
-from tests.chaos.pair_run import PairRun
+from tests.chaos.pair_run import Disaster, PairRun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--brokers", type=int, choices=(2, 3), default=2, help="with 3, exchanges of roles and what kills"
     )
+    parser.add_argument("--of", nargs="+", choices=[one.name for one in Disaster], help="only these disasters")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
     parser.add_argument("--keep", type=Path, help="where the directories of broken seeds stay")
     options = parser.parse_args(arguments)
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
             run = PairRun(Path(directory), seed, options.plant, brokers=options.brokers)
-            asyncio.run(run.run(run.drawn(options.disasters)))
+            asyncio.run(run.run(run.drawn(options.disasters, options.of)))
             if run.findings and options.keep:
                 shutil.copytree(directory, options.keep / f"seed-{seed}", dirs_exist_ok=True)
         print(f"{run.summary()}; {time.monotonic() - began:.0f} s", flush=True)

