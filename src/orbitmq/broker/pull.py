@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -93,6 +93,8 @@ class PullProcessor(Room):
         store, settings = core.store, core.settings
         self.held: LongPolls[Pull] = LongPolls(self._run_again)
         self.cold: ColdPulls[Pull] = ColdPulls(self._run_again)
+        self.is_withdrawn: Callable[[], bool] = lambda: False
+        """Whether this log may be another one than that of its group: then nothing of it is served."""
         self._settings = settings
         self._topics = core.topics
         self._groups = core.groups
@@ -158,7 +160,7 @@ class PullProcessor(Room):
         pull = self._check(command, peer)
         sys_flag = command.int32("sysFlag")
         if self._store.is_copy:
-            if not self._settings.slave_read_enable:
+            if not self._settings.slave_read_enable or self.is_withdrawn():
                 return self._refuse_later(pull, now_ns)
             sys_flag &= ~COMMIT_OFFSET
         target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id)

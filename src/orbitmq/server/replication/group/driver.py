@@ -20,7 +20,7 @@ from typing import Any, Final
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
-from orbitmq.limits.group import GROUP_TICK_MS
+from orbitmq.limits.group import GROUP_KEEP_RETRY_MS, GROUP_TICK_MS
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.member import TimedReplica
 from orbitmq.replication.replica import Replica
@@ -69,8 +69,9 @@ class Driver:
         self._is_over = False
         self._marker: int | None = None
         """Epoch whose marker could not be written yet."""
-        self._append_failed = False
-        """Bytes that come count no more: the next look begins to follow anew."""
+        self._append_failed_ns: int | None = None
+        """When bytes could not be appended. Those that come count no more, until it begins to follow anew some time later."""
+        self._append_trouble = ""
         self._seen: LogIs = log.state()
         self._told_dispatched = -1
         self._told_refusal = ""
@@ -140,8 +141,9 @@ class Driver:
             return
         if self._marker is not None:
             self._append_marker(steps.AppendMarker(self._marker))
-        if self._append_failed:
-            self._append_failed = False
+        failed_ns = self._append_failed_ns
+        if failed_ns is not None and self._clock.monotonic_ns() >= failed_ns + GROUP_KEEP_RETRY_MS * NS_PER_MS:
+            self._append_failed_ns = None
             self.tell(steps.SayHello())
         if self._log.store.is_over:
             self._end(self._log.store.trouble)
@@ -190,7 +192,7 @@ class Driver:
 
     def _send_message(self, effect: steps.SendMessage) -> None:
         if isinstance(effect.message, steps.Follow):
-            self._append_failed = False
+            self._append_failed_ns = None
             self._log.begin_session()
         self._links.send(effect.to, effect.message)
 
@@ -213,15 +215,19 @@ class Driver:
         self._see_log()
 
     def _append_bytes(self, effect: steps.AppendBytes) -> None:
-        if self._append_failed:
+        if self._append_failed_ns is not None:
             return
         try:
             self._log.append(effect.position, effect.data)
         except (RecordError, StoreUnwritableError) as error:
-            self._append_failed = True
-            logger.error(
-                "bytes of the leader %s are not in the log, asking for them again: %s", self.replica.leader, error
-            )
+            self._append_failed_ns = self._clock.monotonic_ns()
+            if str(error) != self._append_trouble:
+                self._append_trouble = str(error)
+                logger.error(
+                    "bytes of the leader %s are not in the log, asking for them again: %s", self.replica.leader, error
+                )
+        else:
+            self._append_trouble = ""
         self._see_log()
 
     def _confirm_to(self, effect: steps.ConfirmTo) -> None:

@@ -89,6 +89,11 @@ class GroupRole:
         return not self.member.duties.leads
 
     @property
+    def is_outside(self) -> bool:
+        """Whether it takes no part: its log may be another one than the group's."""
+        return bool(self.member.outside)
+
+    @property
     def trouble(self) -> str:
         """Why this member follows nobody, or what its group lacks; empty where all is well."""
         return trouble_of(self.member)

@@ -216,7 +216,8 @@ def test_a_deposed_leader_answers_at_once_and_appends_no_more(tmp_path: Path) ->
     assert member.little.store.is_copy
 
 
-def test_bytes_that_cannot_be_appended_are_asked_for_again(tmp_path: Path) -> None:
+def test_bytes_that_cannot_be_appended_are_asked_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some time later, and a full disk is told once."""
     leader, follower = leads(Member(tmp_path)), Member(tmp_path, "b")
     view = leader.replica.view
     assert view is not None
@@ -229,10 +230,18 @@ def test_bytes_that_cannot_be_appended_are_asked_for_again(tmp_path: Path) -> No
     broken = data[:4] + b"\xff" + data[5:]
     follower.driver.tell(steps.Heard(steps.Records("a", 1, session, 0, broken, 0, 0)))
     assert follower.log.state().written == 0
-    follower.said.clear()
-    follower.wait(GROUP_TICK_MS)
+    for _ in range(2):
+        follower.said.clear()
+        follower.wait(GROUP_TICK_MS)
+        assert not [one for one in follower.said if isinstance(one[1], steps.Hello)], "not at once"
+        follower.wait(GROUP_KEEP_RETRY_MS)
+        session = follower.replica.session
+        assert ("a", steps.Hello("b", 1, session)) in follower.said
+        follower.driver.tell(steps.Heard(steps.Welcome("a", 1, session, leader.log.marks, end)))
+        follower.driver.tell(steps.Heard(steps.Records("a", 1, session, 0, broken, 0, 0)))
+    assert caplog.text.count("are not in the log, asking for them again") == 1
+    follower.wait(GROUP_KEEP_RETRY_MS)
     session = follower.replica.session
-    assert ("a", steps.Hello("b", 1, session)) in follower.said
     follower.driver.tell(steps.Heard(steps.Welcome("a", 1, session, leader.log.marks, end)))
     follower.driver.tell(steps.Heard(steps.Records("a", 1, session, 0, data, end, 0)))
     follower.sync()

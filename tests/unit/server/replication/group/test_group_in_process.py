@@ -10,12 +10,18 @@ import pytest
 from tests.worlds.group_in_process import SMALL, GroupInProcess
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.remoting.codes import NOT_READ
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
 from orbitmq.replication.view import first_view
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
+
+PULL = {
+    "consumerGroup": "readers", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4",
+    "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -144,13 +150,15 @@ async def test_a_loss_is_accepted_only_when_it_is_said(group: GroupInProcess) ->
 
 
 async def test_a_person_says_which_log_counts_when_the_engine_has_forgotten_the_group(group: GroupInProcess) -> None:
-    await group.start("a", "b", "c")
+    await group.start("a", "b", "c", slaveReadEnable="true")
     await group.until_level("a", "b", "c")
     await group.create_topic("orders")
     assert await group.send(group.leader, b"before") == ResponseCode.SUCCESS
     await group.until_level("a", "b", "c")
     seen = group.contents.views.pop("trio").view
     assert seen is not None
+    follower = next(name for name in "abc" if name != group.leader)
+    assert (await group.call(follower, request(RequestCode.PULL_MESSAGE, PULL))).code == ResponseCode.SUCCESS
     group.contents.has_changed()
     await group.until(lambda: {one["orbitmqReplicaRole"] for one in group.told().values()} == {"STOPPED"}, "all stop")
     command = request(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest().encode())
@@ -164,6 +172,9 @@ async def test_a_person_says_which_log_counts_when_the_engine_has_forgotten_the_
     assert view is not None
     assert view.epoch > seen.epoch + 1, "nobody has written in such an epoch yet"
     assert set(view.members) == {"a", "b", "c"}
+    assert (await group.call("c", request(RequestCode.PULL_MESSAGE, PULL))).remark == NOT_READ, (
+        "nothing of a stopped one is served"
+    )
     refused = await group.call("c", command)
     assert refused.code == ResponseCode.NO_PERMISSION
     assert "the engine knows the group again" in refused.remark
