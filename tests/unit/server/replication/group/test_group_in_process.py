@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.worlds.certificates import Authority
 from tests.worlds.group_in_process import SMALL, GroupInProcess
 
 from orbitmq.errors import ConfigurationError
@@ -14,6 +15,7 @@ from orbitmq.protocol.remoting.codes import NOT_READ
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
+from orbitmq.protocol.replication.member_frames import GROUP_MAGIC
 from orbitmq.replication.view import first_view
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
@@ -245,3 +247,21 @@ async def test_a_new_directory_waits_while_another_store_is_present_under_its_na
     group.ports["b"] = port
     await group.until(lambda: group.member("b").driver is not None, "the second one taking part")
     await group.until_level("a", "b")
+
+
+async def test_members_find_each_other_over_tls_with_a_secret(group: GroupInProcess, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("server")
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": own.cert,
+        "tls.server.keyPath": own.key,
+        "tls.client.trustCertPath": authority.file,
+        "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"of the group"}',
+    }
+    await group.start("a", "b", **settings)
+    await group.until_level("a", "b")
+    reader, writer = await asyncio.open_connection("127.0.0.1", group.ports["a"] + 1)
+    writer.write(GROUP_MAGIC)
+    assert await asyncio.wait_for(reader.read(), 5) == b"", "nothing is said over a plain connection"
+    writer.close()
