@@ -62,7 +62,6 @@ class JsonDecoder:
         self._framed = framed
         self._loose = loose_type(kind)
         self._is_arrows = not any(is_kind(one) for is_kind in _NOT_BY_ARROW for one in types_in(kind))
-        self._check = _places_check(kind)
         self._shape = _python_type(kind)
         self._one = msgspec.json.Decoder(typing.Optional[self._shape])  # noqa: UP045 -- a value of types, not an annotation
         columns = [(_getter(kind, at), _columns(field.type)) for at, field in enumerate(self._loose)]
@@ -93,14 +92,11 @@ class JsonDecoder:
     def _read(self, body: bytes) -> OneDecoded:
         try:
             body.decode()  # msgspec does not look at texts that it passes over
-            value = self._one.decode(body)
-            if self._check is not None and value is not None:
-                self._check(value)
+            return self._one.decode(body), None
         except RecursionError:
             return self._deep(body)
         except (msgspec.MsgspecError, ValueError) as problem:
             return None, reason_of(problem) if body.strip() else "the body is blank"
-        return value, None
 
     def _deep(self, body: bytes) -> OneDecoded:
         if self._is_arrows and body[:1] == b"{" and body[-1:] == b"}" and not any(mark in body for mark in _NOT_JSON):
@@ -178,6 +174,16 @@ def _columns(kind: Any) -> Callable[[list[Any]], Any]:
             return pa.ListArray.from_arrays(ends, inner(list(chain.from_iterable(there))), type=kind, mask=mask)
 
         return several
+    if pa.types.is_decimal(kind):
+        most = kind.scale + _DECIMAL_PLACES
+
+        def decimals(values: list[Any]) -> Any:
+            for value in values:
+                if value is not None and isinstance(exponent := value.as_tuple().exponent, int) and -exponent > most:
+                    raise ValueError(f"a decimal has {-exponent} places after the point; {most} are allowed")
+            return pa.array(values, kind)
+
+        return decimals
     return lambda values: pa.array(values, kind)
 
 
@@ -202,47 +208,6 @@ def _name(field: Any) -> str:
     name: str = field.name
     msgspec.json.encode(name)
     return name
-
-
-def _places_check(kind: Any) -> Callable[[Any], None] | None:
-    """Raises ValueError for a value with a decimal whose point is too far to the left for Arrow. None where no value has one."""
-    if pa.types.is_decimal(kind):
-        most = kind.scale + _DECIMAL_PLACES
-
-        def check(number: Decimal) -> None:
-            exponent = number.as_tuple().exponent
-            if isinstance(exponent, int) and -exponent > most:
-                raise ValueError(f"a decimal has {-exponent} places after the point; {most} are allowed")
-
-        return check
-    if pa.types.is_struct(kind):
-        fields = [
-            (field.name, _getter(kind, at), one)
-            for at, field in enumerate(kind)
-            if (one := _places_check(field.type)) is not None
-        ]
-
-        def check_fields(value: Any) -> None:
-            for name, get, one in fields:
-                if (inner := get(value)) is not None:
-                    try:
-                        one(inner)
-                    except ValueError as problem:
-                        raise ValueError(f"field {name!r}: {problem}") from problem
-
-        return check_fields if fields else None
-    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
-        return None
-    check_one = _places_check(kind.value_type if pa.types.is_list(kind) else kind.item_type)
-    if check_one is None:
-        return None
-
-    def check_all(value: Any) -> None:
-        for inner in value.values() if isinstance(value, dict) else value:
-            if inner is not None:
-                check_one(inner)
-
-    return check_all
 
 
 _PLAIN: Final = (
