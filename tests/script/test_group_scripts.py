@@ -8,6 +8,7 @@ With ORBITMQ_REWRITE=1 the scripts are rewritten with what is seen now; read the
     send NAME [count=N]              the leader NAME takes messages
     kill NAME | power NAME | start NAME | pause NAME | resume NAME
     cut NAME OTHER... | heal         NAME and the others do not hear each other | everybody does
+    deaf NAME OTHER...               NAME does not hear the others, and they hear NAME
     engine away | engine back | engine restore | engine silent
                                      nobody reaches it | it is there | it is what it was at the last `engine backup` | it acts, and
                                      nobody hears
@@ -137,6 +138,9 @@ class Script(Life):
     def do_cut(self, name: str, *others: str) -> None:
         for other in others:
             self.network.cut |= {(name, other), (other, name)}
+
+    def do_deaf(self, name: str, *others: str) -> None:
+        self.network.cut |= {(other, name) for other in others}
 
     def do_heal(self) -> None:
         self.network.cut.clear()

@@ -2,6 +2,7 @@
 
     a leader looks at      drop    silent for MEMBER_LATE_MS, or without what was written so long ago
                            admit   has what was written MEMBER_LEVEL_MS ago
+                           hush    silent for LEADER_SILENT_MS and still in the set: it may hear us all the same, and is to miss us
     a follower looks at    miss    the leader's connection is gone and refused: at once; else silent for LEADER_SILENT_MS; nobody leads:
     at once
                            lead    candidates by (right clock, last epoch, end of log), each LEAD_STEP_MS after the one before it
@@ -51,6 +52,11 @@ class Attendance:
         if self._began_ns > since_ns:
             return False
         return self._heard_ns.get(member, 0) < since_ns or end is None or end < self._ages.end_at(since_ns)
+
+    def is_silent(self, member: str, now_ns: int) -> bool:
+        """Whether nothing came of it for as long as it would wait for us."""
+        since_ns = now_ns - LEADER_SILENT_MS * NS_PER_MS
+        return self._began_ns <= since_ns and self._heard_ns.get(member, 0) < since_ns
 
     def lag(self, end: int | None, now_ns: int) -> CopyLag:
         """Of a member that has reported so much; in time as far as that is remembered, some seconds."""

@@ -128,6 +128,9 @@ class TimedReplica:
             effects.append(steps.AnswerUnknown(self._unconfirmed.popleft()[1]))
         if replica.switching_to and now_ns - self._switch_ns >= SWITCH_MS * NS_PER_MS:
             effects += self._stepped(steps.SwitchTo(""), now_ns)
+        if view is not None:  # who hears us, and is not heard, would hold fast to a leader that can confirm nothing
+            others = [name for name in view.in_sync if name != replica.name]
+            effects += [steps.EndStream(name) for name in others if self._attendance.is_silent(name, now_ns)]
         if view is None or replica.questions.asked is not None or now_ns < self._engine_ns:
             return effects
         level = [name for name in view.learners if self._attendance.is_level(name, end_of(name), now_ns)]

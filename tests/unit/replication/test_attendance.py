@@ -27,6 +27,14 @@ def test_a_member_is_late_when_it_was_silent_for_two_seconds() -> None:
     assert seen.is_late("b", 100, after(MEMBER_LATE_MS + 1_001))
 
 
+def test_a_member_that_was_silent_for_as_long_as_it_would_wait_is_not_spoken_to() -> None:
+    seen = Attendance(100, BEGIN_NS)
+    assert not seen.is_silent("b", after(LEADER_SILENT_MS - 1))
+    assert seen.is_silent("b", after(LEADER_SILENT_MS + 1))
+    seen.heard("b", after(1_000))
+    assert not seen.is_silent("b", after(LEADER_SILENT_MS + 1))
+
+
 def test_a_member_is_late_when_it_lacks_what_was_written_two_seconds_ago() -> None:
     seen = Attendance(100, BEGIN_NS)
     seen.log_is(200, after(1_000))
