@@ -7,7 +7,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -15,6 +14,8 @@ import typer
 
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import show_rows
+from orbitmq.clock import SystemClock
+from orbitmq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from orbitmq.replication.engine_address import EngineAddress
@@ -63,14 +64,14 @@ async def answers_of(address: EngineAddress, password_file: str) -> list[dict[st
     from orbitmq.server.replication.engines.etcd_answers import Belief
     from orbitmq.server.replication.engines.group_engine import EngineError
 
-    rows, belief = [], Belief()
+    rows, belief, clock = [], Belief(), SystemClock()
     for endpoint in address.endpoints:
         asked = _engine(msgspec.structs.replace(address, endpoints=(endpoint,)), password_file, belief)
         row: dict[str, Any] = {"endpoint": str(endpoint), "answers": True, "ms": None, "note": ""}
-        began = time.monotonic()
+        began_ns = clock.monotonic_ns()
         try:
             await asked.read(NO_GROUP)
-            row["ms"] = round((time.monotonic() - began) * 1_000, 1)
+            row["ms"] = round((clock.monotonic_ns() - began_ns) / NS_PER_MS, 1)
         except EngineError as error:
             why = error.why.removeprefix(f"{endpoint}: ")
             row |= {"answers": False, "note": f"{why} ({error.remedy})"}

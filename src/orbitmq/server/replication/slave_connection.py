@@ -97,7 +97,7 @@ class SlaveConnection(asyncio.Protocol):
             if why_not := port.asks.why_not(None):
                 self.end(LinkEnd.REFUSED, why_not)
                 return False
-            if port.may_follow_unnamed(self._host):
+            if port.asks.may_be_unnamed(self._host):
                 return True
             self.end(LinkEnd.REFUSED, "it has no ticket, and haPeerAddresses does not name its address")
             return False

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError, PortTakenError
@@ -47,6 +48,8 @@ class _Asks(NamedTuple):
     follows: Callable[[], None]
     redeem: Callable[[bytes, int], TicketBearer | TicketRefusal]
     suspect: Callable[[int], bool]
+    may_be_unnamed: Callable[[str], bool]
+    """Whether a slave from that address may follow without a ticket."""
 
 
 class SlavePort:
@@ -73,15 +76,16 @@ class SlavePort:
         self.away: Final = away
         self.settings: Final = process.settings.replication.link()
         self.clock: Final = process.clock
-        self.asks: Final = _Asks(why_not, follows, redeem, suspect)
+        peers = process.settings.replication.peers
+        unnamed = partial(may_follow_unnamed, peers=peers, authenticates=access.authenticates or access.plain)
+        self.asks: Final = _Asks(why_not, follows, redeem, suspect, unnamed)
         self.connections: dict[SlaveConnection, None] = {}
         self._store = store
         self._turn = process.turn
         self._room = process.room
         self._rules = process.rules
         self._worker = worker
-        self._peers = process.settings.replication.peers
-        self._authenticates = access.authenticates or access.plain
+        self._peers = peers
         self._server: asyncio.Server | None = None
         self._extent = self._extent_now()
         self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
@@ -200,10 +204,6 @@ class SlavePort:
                 return False
             oldest.end(LinkEnd.REFUSED, "others came, and it had said nothing")
         return self._room.take()
-
-    def may_follow_unnamed(self, address: str) -> bool:
-        """Whether a slave from there may follow without a ticket."""
-        return may_follow_unnamed(address, self._peers, authenticates=self._authenticates)
 
     def replace(self, connection: SlaveConnection) -> None:
         """The same slave has connected anew: its earlier connection ends."""

@@ -15,7 +15,6 @@ import logging
 import socket
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final
@@ -87,7 +86,7 @@ class _Server(ThreadingHTTPServer):
         try:
             return super().get_request()
         except OSError:
-            time.sleep(SERVICE_HTTP_PAUSE_S)
+            threading.Event().wait(SERVICE_HTTP_PAUSE_S)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
