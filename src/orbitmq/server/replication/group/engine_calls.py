@@ -53,6 +53,10 @@ class EngineCalls:
         others = [place for place in await self.engine.places(self._group) if place.name == own.name]
         return next((place.address for place in others if place.store_id != own.store_id), "")
 
+    async def others(self) -> list[str]:
+        """Names of the others that are present: all of them are members. Raises EngineError."""
+        return [place.name for place in await self.engine.places(self._group) if place.name != self._place.name]
+
     def start(self) -> None:
         self._begin("watch of the engine", self._watch())
         self._begin("places of members", self._look_for_places())

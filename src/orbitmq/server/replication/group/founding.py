@@ -10,8 +10,9 @@
 
 Rules of this file
 1. What says that a founder is no new directory is on its disk before the engine hears of the group.
-2. A new directory takes no name under which another one is present: the set holds names, and one store in it is not the other.
-3. Whoever loses a race reads again. An engine without an answer is asked until it has one.
+2. Who is present is a member already: where the engine holds nothing and somebody is, it has forgotten a group, and none is founded.
+3. A new directory takes no name under which another one is present: the set holds names, and one store in it is not the other.
+4. Whoever loses a race reads again. An engine without an answer is asked until it has one.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ class Founding:
                 held = await self._calls.engine.read(self._group)
                 self._calls.answered()
                 if held.view is None:
-                    if self._has_log or self._waited_ms >= FOUNDING_WAIT_MS:
+                    if members := await self._calls.others():
+                        self.waits_for = (
+                            f"a person: the engine has forgotten the group of {', '.join(members)}, see accept-loss"
+                        )
+                    elif self._has_log or self._waited_ms >= FOUNDING_WAIT_MS:
                         founded = await self._kept(KeptEpoch(boot=""))
                         held = await self._calls.engine.compare_and_set(self._group, 0, first_view(self._name))
                         if held.view is not None and self._name in held.view.members:

@@ -163,6 +163,9 @@ async def test_a_person_says_which_log_counts_when_the_engine_has_forgotten_the_
     assert (await group.call(follower, request(RequestCode.PULL_MESSAGE, PULL))).code == ResponseCode.SUCCESS
     group.contents.has_changed()
     await group.until(lambda: {one["orbitmqReplicaRole"] for one in group.told().values()} == {"STOPPED"}, "all stop")
+    await group.start("d")
+    await group.until(lambda: "has forgotten the group of a, b, c" in group.role("d").trouble, "a new one waiting")
+    await group.kill("d")
     command = request(RequestCode.PROMOTE_SLAVE, {}, PromoteRequest().encode())
     told = await group.call("b", command)
     assert told.code == ResponseCode.NO_PERMISSION
