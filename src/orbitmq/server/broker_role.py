@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -89,12 +90,7 @@ class BrokerRole:
         files = self._reserve.files
         config = root / "config"
         self._plain = PlainAccess(settings, clock, process.attempts)
-        is_slave = settings.replication.kind is BrokerKind.SLAVE
-        put_aside(process.files, root, settings.store, is_slave=is_slave)
-        refuse(root, facts_in_files(root, files))
-        files.make_dirs(config)
-        if not settings.replication.is_member:
-            refuse_member(ConfigFile(files, config / REPLICATION_FILE).load())
+        self._look_at_directory(root, config)
         levels = DelayLevels.parse(own.message_delay_level)
         self._longest_level_ms = max(levels.delays_ms, default=0)
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
@@ -141,6 +137,15 @@ class BrokerRole:
             self.store.close()
             raise
 
+    def _look_at_directory(self, root: Path, config: Path) -> None:
+        """Whether this broker may be opened there, as far as files say. Raises OrbitError, OSError."""
+        settings, files = self._process.settings, self._reserve.files
+        put_aside(self._process.files, root, settings.store, is_slave=settings.replication.kind is BrokerKind.SLAVE)
+        refuse(root, facts_in_files(root, files))
+        files.make_dirs(config)
+        if not settings.replication.is_member:
+            refuse_member(ConfigFile(files, config / REPLICATION_FILE).load())
+
     def _assemble(self, own_name_server: str | None) -> None:
         """Everything that stands on the open store."""
         process = self._process
@@ -177,7 +182,6 @@ class BrokerRole:
         changes.steps_down = self.broker.rooms.pops.cover
         changes.became_slave = self._serve_no_calls
         changes.takes_over = self.broker.core.survivors.take_over
-        self.broker.rooms.pulls.is_withdrawn = lambda: self.replication.is_outside
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)
@@ -231,9 +235,11 @@ class BrokerRole:
         if self._process.settings.replication.is_member:
             from orbitmq.server.replication.group.group_role import GroupRole  # most brokers are in no group
 
-            return GroupRole(
+            member = GroupRole(
                 self._process, self.store, self.appenders, self.derived, self.registrar, kept, settle=settle
             )
+            self.broker.rooms.pulls.is_withdrawn = lambda: member.is_outside
+            return member
         return ReplicationRole(
             self._process,
             self.store,

@@ -200,11 +200,6 @@ class ReplicationRole:
         return self._settings.kind
 
     @property
-    def is_outside(self) -> bool:
-        """Whether nothing of its log is served; see `GroupRole`."""
-        return False
-
-    @property
     def is_slave(self) -> bool:
         return self.kind is BrokerKind.SLAVE
 
