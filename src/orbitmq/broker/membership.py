@@ -36,6 +36,9 @@ from orbitmq.protocol.remoting.peer import Peer
 CLIENTS = "client expiry"
 """Name of the wake-up that lets silent clients go."""
 
+LOCKS = "queue locks"
+"""Name of what is recorded and has no file."""
+
 
 class MembershipProcessor(Room):
     def __init__(self, core: BrokerCore) -> None:
@@ -45,6 +48,7 @@ class MembershipProcessor(Room):
         self._clients = core.clients
         self._subscriptions = core.subscriptions
         self._locks = core.locks
+        self._recording = core.make_saving((), LOCKS)
         self._clock = core.clock
         self._deadlines = core.deadlines
         core.deadlines.define(CLIENTS, self._expire)
@@ -154,13 +158,16 @@ class MembershipProcessor(Room):
         self._subscriptions.check(CheckClientBody.decode(bytes(command.body)).subscription_data)
         return response(command, ResponseCode.SUCCESS)
 
-    def lock(self, command: Command, peer: Peer) -> Command:
+    def lock(self, command: Command, peer: Peer) -> Command | None:
+        """Answered when every copy that is waited for knows a new owner: else the next leader might name another one."""
         wanted = LockBatchRequest.decode(bytes(command.body))
         if len(wanted.client_id) > CLIENT_ID_CHARS_MAX or len(wanted.consumer_group) > GROUP_CHARS_MAX:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "the client id or the consumer group is too long")
         granted = self._locks.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set, self._clock.monotonic_ns())
         body = LockBatchResponse(lock_ok_mq_set=granted).encode()
-        return response(command, ResponseCode.SUCCESS, None, None, body)
+        return self._recording.answer(
+            command, peer, response(command, ResponseCode.SUCCESS, None, None, body), refuses=True
+        )
 
     def unlock(self, command: Command, peer: Peer) -> Command:
         given_up = LockBatchRequest.decode(bytes(command.body))

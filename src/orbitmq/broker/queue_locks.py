@@ -6,8 +6,8 @@ Rules of this file
 1. A lock lives `QUEUE_LOCK_LIFE_NS` after its last renewal; an expired lock is free for anybody.
 2. Locks have no file, and are advisory: they do not stop a pull. They decide whether an exhausted retry is a dead
    letter (see admission).
-3. Where a copy follows, it knows the owners: a change of one is recorded at once, renewals within a second. A lock lives on there for
-   as long as it would from the moment its record is read.
+3. Where a copy follows, it knows the owners: a change of one is recorded at once and told when that is confirmed, renewals are recorded
+   within a second. A lock lives on there for as long as it would from the moment its record is read.
 """
 
 from __future__ import annotations

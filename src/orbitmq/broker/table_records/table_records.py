@@ -371,10 +371,15 @@ class TableRecords:
     def when_recorded(self, on_done: OnRecorded) -> None:
         """Tell when everything that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not. Perhaps at
         once."""
-        if self._store is None or not self._is_followed or not (self._at_once or self._own):
-            on_done(None)
-        else:
+        store = self._store
+        if store is not None and self._is_followed and (self._at_once or self._own):
             self._waiting.append(on_done)
+        elif (
+            store is not None and self._is_followed and self._end > store.confirm_offset
+        ):  # recorded for somebody who asked before
+            store.wait_durable(self._end, True, partial(_tell_status, on_done))
+        else:
+            on_done(None)
 
     def end_turn(self) -> None:
         """Append what is to be known at once. Before the log of the turn is written."""

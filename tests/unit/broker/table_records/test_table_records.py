@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.broker.conftest import ListPeer
 from tests.worlds.table_pair import SETTINGS, TablePair
 
 from orbitmq.access.users import User, UserType
@@ -26,7 +27,7 @@ from orbitmq.protocol.remoting.bodies import (
     SubscriptionGroupConfig,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, topic_mark
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.message import NewMessage
@@ -515,6 +516,23 @@ def test_owners_of_queue_locks_are_known_to_a_copy(pair: TablePair) -> None:
     assert pair.copy.broker.locks.lock("g", "c2", queues, now) == []
     assert pair.copy.broker.locks.lock("g", "c1", queues, now) == queues
     assert pair.copy.broker.locks.lock("g", "c2", queues, now + QUEUE_LOCK_LIFE_NS) == queues
+
+
+def test_who_owns_a_queue_is_told_when_the_copies_know(pair: TablePair) -> None:
+    """Else a leader that is lost may have told one client so, and the next leader another."""
+    broker, store = pair.leader.broker, pair.leader.store
+    store.confirmation.hold_for_copies(store.confirm_offset)
+    wanted = LockBatchRequest(consumer_group="g", client_id="c1", mq_set=[MessageQueue("orders", "broker-a", 0)])
+    command = request(RequestCode.LOCK_BATCH_MQ, None, wanted.encode())
+    peer = ListPeer(pair.clock, 40_000)
+    for _ in range(2):  # the second time it is a renewal of what nobody else knows yet
+        assert broker.handle(command, peer) is None
+        broker.end_turn()
+        assert peer.sent == []
+    store.confirmation.copies_have(store.log.written_end)
+    broker.end_turn()
+    assert [answer.code for answer in peer.sent] == [ResponseCode.SUCCESS] * 2
+    assert broker.handle(command, peer) is not None, "a renewal changes no owner"
 
 
 def test_what_is_popped_in_order_is_known_to_a_copy(pair: TablePair) -> None:
