@@ -27,7 +27,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair chaos-group night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -140,6 +140,9 @@ chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=
 
 chaos-pair: $(STAMP) ## A synchronous master and its slave whose processes and link fail (SEEDS=..., SEED=the first, PLANT=a bug)
 	@$(BIN)/python -m tests.chaos.pair_campaign --seeds $(if $(filter file,$(origin SEEDS)),10,$(SEEDS)) --seed $(SEED) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
+
+chaos-group: $(STAMP) ## A replicated group whose processes, links and engine fail (SEEDS=..., SEED=the first, PLANT=a bug)
+	@$(BIN)/python -m tests.chaos.group_campaign --seeds $(if $(filter file,$(origin SEEDS)),10,$(SEEDS)) --seed $(SEED) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
 
 night: $(STAMP) ## Every campaign, property test and fuzzer with fresh seeds for NIGHT_SECONDS=..., eight hours; keeps the seeds of what it finds
 	@$(BIN)/python -m tests.exploring.explore --seconds $(NIGHT_SECONDS) --keep $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)

@@ -7,14 +7,11 @@ Prints an account of each seed. Exit code 0 when every promise was kept, 1 other
 from __future__ import annotations
 
 import argparse
-import asyncio
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.chaos.faulty_run import play
 from tests.chaos.pair_bugs import PLANTED
 from tests.chaos.pair_run import Disaster, PairRun
 
@@ -31,20 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plant", choices=sorted(PLANTED), help="run with a bug that must be caught")
     parser.add_argument("--keep", type=Path, help="where the directories of broken seeds stay")
     options = parser.parse_args(arguments)
-    broken = 0
-    for seed in range(options.seed, options.seed + options.seeds):
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="orbitmq-pair-", ignore_cleanup_errors=True) as directory:
-            run = PairRun(Path(directory), seed, options.plant, brokers=options.brokers)
-            asyncio.run(run.run(run.drawn(options.disasters, options.of)))
-            if run.findings and options.keep:
-                shutil.copytree(directory, options.keep / f"seed-{seed}", dirs_exist_ok=True)
-        print(f"{run.summary()}; {time.monotonic() - began:.0f} s", flush=True)
-        for finding in run.findings:
-            print(f"  BROKEN: {finding}", flush=True)
-        broken += bool(run.findings)
-    print(f"{options.seeds} seeds from {options.seed}: {broken} broken")
-    return 1 if broken else 0
+    return play(options, lambda directory, seed: PairRun(directory, seed, options.plant, brokers=options.brokers))
 
 
 if __name__ == "__main__":

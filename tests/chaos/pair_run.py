@@ -13,31 +13,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import re
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.faulty_run import HEALED_LIMIT_S, QUEUES, FaultyRun
 from tests.chaos.pair_exchanges import Exchanges
-from tests.chaos.pair_ledger import Ledger
 from tests.chaos.pair_places import Pair, Place, Verdict
 from tests.chaos.pair_programs import DUE_S, TICKS, TIMERS, Programs, now_ms
 from tests.chaos.proxy import Way
-from tests.system.server_process import ClosedByServer, RawClient, pull_fields, send_fields
+from tests.system.server_process import ClosedByServer, RawClient, send_fields
 
-from orbitmq.protocol.records import decode_records
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
 TOPIC: Final = "pairs"
-QUEUES: Final = 4
 SENDERS: Final = 3
-HEALED_LIMIT_S: Final = 60.0
 ANSWER_LIMIT_S: Final = 8.0
 PAUSE_S: Final = 0.02
 PAUSE_AFTER_FAILURE_S: Final = 0.1
@@ -106,20 +102,15 @@ OF_THREE: Final = EXCHANGES | {
 """What is done to a master and two slaves. The rest is about what a pair that lost one does."""
 
 
-class PairRun:
+class PairRun(FaultyRun[Disaster]):
     """`findings` is empty when every promise was kept. bug: a planted one."""
 
     def __init__(self, directory: Path, seed: int, bug: str | None = None, *, brokers: int = 2) -> None:
-        self._chance = random.Random(seed)
-        self.seed = seed
-        self._bug = bug
+        super().__init__(seed, bug)
         self._brokers = brokers
         self._flush = self._chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
-        self.findings: list[str] = []
         self.answers: dict[bytes, int | None] = {}
         """By message: what its sender was answered, None for nothing."""
-        self.faults: Counter[Disaster] = Counter()
-        self.ledger = Ledger()
         self.promotions_s: list[float] = []
         """How long each request to become master took to be answered."""
         self.verdicts: Counter[Verdict | None] = Counter()
@@ -178,7 +169,7 @@ class PairRun:
                 pair.end()
                 for place in pair.places:
                     if place.process is not None:
-                        self._judge_log(place)
+                        self._judge_log(place.running)
                 for thread in threads:
                     if thread.ident is not None:
                         await asyncio.to_thread(thread.join)
@@ -188,10 +179,7 @@ class PairRun:
         played = OF_THREE if self._brokers == 3 else frozenset(Disaster) - {Disaster.SWITCH_KILL_OTHER}
         possible = [one for one in Disaster if one in played and (self._syncs or one not in SURVIVED_WHERE_SYNCED)]
         possible = [one for one in possible if names is None or one.name in names]
-        drawn: list[Disaster] = []
-        while possible and len(drawn) < count:
-            drawn += self._chance.sample(possible, len(possible))
-        return drawn[:count]
+        return self._each_once(possible, count)
 
     async def _play(self, disaster: Disaster) -> None:
         self.faults[disaster] += 1
@@ -396,11 +384,6 @@ class PairRun:
                     f"{min(alone).decode()}"
                 )
 
-    def _judge_log(self, place: Place) -> None:
-        """Nothing failed in a way that nobody had thought of."""
-        if "Traceback" in (log := place.running.log()):
-            self.findings.append(f"a traceback:\n{log[max(0, log.index('Traceback') - 300) :][:3_000]}")
-
     async def _healed(self, after: str) -> None:
         """Sends are answered 0 again; then the logs become equal while nobody sends."""
         count = len(self._acknowledged())
@@ -424,31 +407,7 @@ class PairRun:
         read = self.ledger.received[f"{TOPIC}-readers"]
         await self._until(lambda: self._acknowledged() <= read.keys(), "delivery of all sends answered 0")
         await asyncio.sleep(QUIET_S)
-        for topic, note in ((TIMERS, self._note_timer), (TICKS, self._note_tick)):
-            for queue in range(QUEUES):
-                await asyncio.to_thread(self._read, topic, queue, note)
-        self.findings += self.ledger.findings()
-
-    def _note_timer(self, name: bytes, _: bytes) -> None:
-        if (timer := self.ledger.timers.get(name)) is not None:
-            timer.stored_count += 1
-
-    def _note_tick(self, _: bytes, properties: bytes) -> None:
-        planned = re.search(rb"ORBITMQ_PLANNED_MS\x01(\d+)", properties)
-        assert planned is not None
-        self.ledger.ticks[int(planned[1])] += 1
-
-    def _read(self, topic: str, queue: int, note: Callable[[bytes, bytes], None]) -> None:
-        """All that a queue of the master holds."""
-        count = 0
-        with RawClient(self._master.running.port) as client:
-            while True:
-                answer = client.call(RequestCode.PULL_MESSAGE, pull_fields(topic, queue, count))
-                if answer.code != ResponseCode.SUCCESS:
-                    break
-                for record in decode_records(bytes(answer.body)):
-                    note(bytes(record.body), bytes(record.properties))
-                    count += 1
+        await asyncio.to_thread(self._judge_ledger, self._master.running.port)
 
     def _is_alone(self) -> bool:
         """Whether the last sends were answered by a master without its slave."""
@@ -461,14 +420,6 @@ class PairRun:
                 ResponseCode.SLAVE_NOT_AVAILABLE,
             )
         return False
-
-    async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        ends = time.monotonic() + HEALED_LIMIT_S
-        while not await asyncio.to_thread(condition):
-            if time.monotonic() > ends:
-                self.findings.append(f"no {what} within {HEALED_LIMIT_S} s")
-                return
-            await asyncio.sleep(0.05)
 
     def summary(self) -> str:
         codes = Counter(self.answers.copy().values())

@@ -7,7 +7,8 @@ Rules of this file
 1. All mischief follows from the seed and from the sequence of chunks; what was done is counted by kind.
 2. A chunk that goes through is never changed: bytes are late or missing from the end on, as TCP allows.
 3. `is_fair` ends all mischief, so that a run can finish and be counted.
-4. Besides, a direction can be held, in which bytes are late until it is let go, and all of it cut: connections end and none is made.
+4. An address that was given is kept: whoever ends a network and begins it again listens there.
+5. Besides, a direction can be held, in which bytes are late until it is let go, and all of it cut: connections end and none is made.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Way(Enum):
 class BadNetwork:
     """A TCP proxy in front of one server. `done` counts what it did."""
 
-    def __init__(self, target: str, weather: Weather) -> None:
+    def __init__(self, target: str, weather: Weather, address: str = "127.0.0.1:0") -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._weather = weather
@@ -75,10 +76,10 @@ class BadNetwork:
         self.let_go()
         self.done: Counter[Mischief] = Counter()
         self.refused_count = 0
-        self.address = ""
+        self.address = address
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accepted, *self.address.rsplit(":", 1))
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         return self
@@ -135,6 +136,8 @@ class BadNetwork:
         back = asyncio.ensure_future(self._carry(server_reader, writer, server_writer, swallowing, requests=False))
         try:
             await asyncio.wait({forth, back}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            pass  # the network ends, and asyncio complains of a task that was cancelled
         finally:
             for side in (forth, back):
                 side.cancel()
@@ -158,7 +161,7 @@ class BadNetwork:
                     continue
                 mischief = self._choose(requests)
                 self.done[mischief] += 1
-                await self._passable[Way.TO_SERVER if requests else Way.TO_CLIENT].wait()
+                await self._pass(Way.TO_SERVER if requests else Way.TO_CLIENT, source, data)
                 if mischief is Mischief.DELAY:
                     await asyncio.sleep(self._random.random() * self._weather.delay_s)
                 elif mischief is Mischief.STALL:
@@ -180,6 +183,10 @@ class BadNetwork:
                     return
                 sink.write(data)
                 await sink.drain()
+
+    async def _pass(self, way: Way, source: asyncio.StreamReader, data: bytes) -> None:
+        """Returns when these bytes, the next ones of `source`, may go on."""
+        await self._passable[way].wait()
 
     def _choose(self, requests: bool) -> Mischief:
         if self.is_fair:

@@ -72,6 +72,7 @@ EXPLORERS: Final = (
     ),
     Explorer("edges", ("-m", "tests.edges.campaign", "--rounds", "1", "--seed", SEED), quick=False, limit_s=1_800),
     Explorer("pair-faults", ("-m", "tests.chaos.pair_campaign", "--seeds", "1", "--seed", SEED), quick=False, limit_s=1_800),
+    Explorer("group-faults", ("-m", "tests.chaos.group_campaign", "--seeds", "1", "--seed", SEED), quick=False, limit_s=1_800),
     _suite("bad-network", "tests/chaos/test_bad_network.py", limit_s=1_800, CHAOS_SEED=SEED, CHAOS_SECONDS="60"),
     _suite("chaos-one-core", "tests/chaos", limit_s=3_600, one_core=True, CHAOS_SEED=SEED),
     Explorer("bulk-kills", ("tests/spark/killed_loads.py", "--kills", "10", "--seed", SEED), quick=False, limit_s=3_600),

@@ -12,11 +12,19 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from server_process import ClosedByServer, RawClient, ServedProcess, free_ports, pull_fields, send_fields, until
+from tests.system.server_process import (
+    ClosedByServer,
+    RawClient,
+    ServedProcess,
+    free_ports,
+    pull_fields,
+    send_fields,
+    until,
+)
 from tests.worlds.etcd_process import EtcdCluster
 
 from orbitmq.protocol.records import decode_records
@@ -28,6 +36,9 @@ LIMIT_S: Final = 60.0
 
 class Group:
     """`members` are the processes that run, by name."""
+
+    program: Sequence[str] = ("-m", "orbitmq.cli.main")
+    environment: Mapping[str, str] = {}
 
     def __init__(self, directory: Path, *names: str, **settings: object) -> None:
         self.directory = directory
@@ -44,17 +55,26 @@ class Group:
         self.until_level(*names)
 
     def start(self, name: str, *, awaited: bool = True) -> ServedProcess:
-        if name not in self._ports:
-            self._ports[name] = free_ports(), free_ports()[0]
-        ports, ha_port = self._ports[name]
+        ports, ha_port = self.ports_of(name)
         settings = {
-            **SMALL, "brokerName": "trio", "replicaName": name, "replicationEngine": self.engine.url(), "haListenPort": ha_port,
+            **SMALL, "brokerName": "trio", "replicaName": name, "replicationEngine": self.engine_of(name), "haListenPort": ha_port,
             "namesrvAddr": f"127.0.0.1:{self.names.name_port}", "slaveReadEnable": "true", **self.settings,
         }  # fmt: skip
         made = self.members[name] = ServedProcess(
-            self.directory / name, command="broker", settings=settings, ports=ports, awaited=awaited
-        )
+            self.directory / name, command="broker", settings=settings, ports=ports, awaited=awaited,
+            program=self.program, environment=self.environment,
+        )  # fmt: skip
         return made
+
+    def ports_of(self, name: str) -> tuple[tuple[int, int], int]:
+        """For clients, and the one for members."""
+        if name not in self._ports:
+            self._ports[name] = free_ports(), free_ports()[0]
+        return self._ports[name]
+
+    def engine_of(self, name: str) -> str:
+        """How this member reaches it."""
+        return self.engine.url()
 
     def kill(self, name: str) -> None:
         self.members.pop(name).kill()
@@ -69,7 +89,7 @@ class Group:
     def told(self, name: str, limit_s: float = 3.0) -> Mapping[str, str]:
         """Empty where it does not answer."""
         with (
-            contextlib.suppress(OSError, ClosedByServer),
+            contextlib.suppress(KeyError, OSError, ClosedByServer),
             RawClient(self.members[name].port, limit_s=limit_s) as client,
         ):
             answer = client.call(RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -120,10 +140,13 @@ class Group:
         }
 
 
-def bodies_at(port: int, topic: str = "orders") -> list[bytes]:
+def bodies_at(port: int, topic: str = "orders", begin: int = 0) -> list[bytes]:
+    """Of the first queue, from that offset on."""
     found: list[bytes] = []
     with RawClient(port) as client:
-        while (answer := client.call(RequestCode.PULL_MESSAGE, pull_fields(topic, offset=len(found)))).code == 0:
+        while (
+            answer := client.call(RequestCode.PULL_MESSAGE, pull_fields(topic, offset=begin + len(found)))
+        ).code == 0:
             found += [bytes(record.body) for record in decode_records(bytes(answer.body))]
     return found
 
@@ -131,8 +154,9 @@ def bodies_at(port: int, topic: str = "orders") -> list[bytes]:
 class IdempotentSender:
     """Sends numbers, each until it is acknowledged, to whoever takes them."""
 
-    def __init__(self, group: Group, scope: str) -> None:
+    def __init__(self, group: Group, scope: str, pause_s: float = 0.0) -> None:
         self._group = group
+        self._pause_s = pause_s
         self._scope = scope
         self._over = threading.Event()
         self.acknowledged: list[bytes] = []
@@ -147,7 +171,7 @@ class IdempotentSender:
         client: RawClient | None = None
         ports: Iterator[int] = iter(())
         while not self._over.is_set():
-            body = f"{self._scope}-{number:06d}".encode()
+            body = f"<{self._scope}-{number:06d}>".encode()
             properties = {"ORBITMQ_SCOPE": self._scope, "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": body.decode()}
             try:
                 if client is None:
@@ -166,7 +190,8 @@ class IdempotentSender:
                 self.longest_s, last = max(self.longest_s, now - last), now
                 self.acknowledged.append(body)
                 number += 1
-            elif client is not None and code != ResponseCode.SYSTEM_ERROR:
+                time.sleep(self._pause_s)
+            elif client is not None:
                 client.close()
                 client = None
                 time.sleep(0.02)
