@@ -42,6 +42,11 @@ SHORT_S: Final = (0.05, 3.0)
 LOOK_EACH_S: Final = 0.3
 LEVEL_AFTER: Final = 0.7
 """Of all disasters; others follow while somebody is still on the way back."""
+CALM_S: Final = 3.0
+"""A disaster that comes sooner after the end of another one counts with it: where a group has read up to was perhaps told to a leader that
+did not know yet that it leads no more."""
+CALM: Final = 0.3
+"""Of all disasters with all members in sync after them: so long nothing happens."""
 RESTARTED: Final = 0.3
 """Of all members that are frozen or cut off: they are killed and started before that is over."""
 
@@ -108,6 +113,7 @@ class GroupRun(FaultyRun[Disaster]):
         self._confirmed: list[bytes] = []
         """What the group holds of the plain sends, in their order."""
         self._is_level = True
+        self._healed_ms = 0.0
         self._leaders: defaultdict[str, set[str]] = defaultdict(set)
         """By epoch: who was seen leading."""
         self.accounts: list[Account] = []
@@ -118,9 +124,13 @@ class GroupRun(FaultyRun[Disaster]):
     async def run(self, disasters: Sequence[Disaster]) -> None:
         """Until the first finding."""
         loop = asyncio.get_running_loop()
-        self._group = group = await asyncio.to_thread(
-            NetworkedGroup, self._directory, self._names, loop, self._bug, replicationAck=self._ack
-        )
+        try:
+            self._group = group = await asyncio.to_thread(
+                NetworkedGroup, self._directory, self._names, loop, self._bug, replicationAck=self._ack
+            )
+        except AssertionError as error:
+            self.findings.append(str(error))
+            return
         self._programs = Programs(f"127.0.0.1:{group.names.name_port}", self.ledger, self.seed, TOPIC)
         looks = asyncio.create_task(self._look_always())
         try:
@@ -160,8 +170,10 @@ class GroupRun(FaultyRun[Disaster]):
             return
         for sender in self._senders:
             sender.longest_s = 0.0
-        self.ledger.faults_ms.append(now_ms())
+        if now_ms() > self._healed_ms + CALM_S * 1_000:
+            self.ledger.faults_ms.append(now_ms())
         await self._fail(disaster, leader)
+        self._healed_ms = now_ms()
         await self._go_on(disaster.value)
         unavailable_s = max(sender.longest_s for sender in self._senders)
         lost, repeated = await self._read_on(disaster.value)
@@ -169,6 +181,7 @@ class GroupRun(FaultyRun[Disaster]):
         self._is_level = self._chance.random() < LEVEL_AFTER
         if self._is_level and not self.findings:
             await self._until(self._all_in_sync, f"all members in sync after {disaster.value}")
+            await asyncio.sleep(CALM_S * (self._chance.random() < CALM))
 
     async def _fail(self, disaster: Disaster, leader: str) -> None:
         group = self._group

@@ -121,6 +121,12 @@ class BadNetwork:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # the network ends; asyncio complains of a cancelled task here
+            await self._join(reader, writer)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut or (not self.is_fair and self._random.random() < self._weather.refuse):
             self.refused_count += 1
             _reset(writer)
@@ -136,8 +142,6 @@ class BadNetwork:
         back = asyncio.ensure_future(self._carry(server_reader, writer, server_writer, swallowing, requests=False))
         try:
             await asyncio.wait({forth, back}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            pass  # the network ends, and asyncio complains of a task that was cancelled
         finally:
             for side in (forth, back):
                 side.cancel()

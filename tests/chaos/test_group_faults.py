@@ -24,6 +24,9 @@ PLAYED = (
 CAMPAIGNS = {
     "answered_before_the_copies": "--seed 1 --disasters 1 --of MUTE_LEADER",
     "set_shrunk_before_the_engine_agreed": "--seed 1 --disasters 1 --of LONELY_LEADER --members 2",
+    "cut_by_length": "--seed 1 --disasters 2 --of MUTE_LEADER CUT_LEADER",
+    "follower_forgets_deliveries": "--seed 1 --disasters 2 --of SWITCH KILL_LEADER",
+    "follower_forgets_recalls": "--seed 1 --disasters 2 --of SWITCH KILL_LEADER",
 }
 """By planted bug: `python -m tests.chaos.group_campaign --seeds 1 --plant BUG ...` catches it with these arguments."""
 

@@ -48,11 +48,15 @@ class Group:
         self.names = ServedProcess(directory / "names", command="nameserver")
         self.members: dict[str, ServedProcess] = {}
         self._ports: dict[str, tuple[tuple[int, int], int]] = {}
-        for name in names:
-            self.start(name, awaited=False)
-        for member in self.members.values():
-            member.await_line()
-        self.until_level(*names)
+        try:
+            for name in names:
+                self.start(name, awaited=False)
+            for member in self.members.values():
+                member.await_line()
+            self.until_level(*names)
+        except BaseException:
+            self.end()
+            raise
 
     def start(self, name: str, *, awaited: bool = True) -> ServedProcess:
         ports, ha_port = self.ports_of(name)
