@@ -8,7 +8,6 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.errors import ConfigurationError, PortTakenError
 from orbitmq.limits.server import HTTP_CONNECTIONS_MAX, LISTEN_BACKLOG
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules, protocols
+from orbitmq.server.listening import bound_address, opened
 from orbitmq.server.turn import Wakeups
 
 if TYPE_CHECKING:
@@ -88,22 +87,10 @@ class HttpFront:
     async def start(self, host: str, port: int) -> None:
         """Listen. Port 0 takes a free one (`address`). PortTakenError or ConfigurationError when it cannot be had."""
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                protocols(self._rules, NAME, self._connection, ("http/1.1",)),
-                host,
-                port,
-                backlog=LISTEN_BACKLOG,
-                reuse_address=True,
-            )
-        except OSError as error:
-            problem = f"{NAME} cannot listen on {host}:{port}: "
-            if error.errno == errno.EADDRINUSE:
-                raise PortTakenError(
-                    f"{problem}the port is taken",
-                    remedy="stop the program that holds the port, choose another one with --http-port, or give --no-http",
-                ) from error
-            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+        made = protocols(self._rules, NAME, self._connection, ("http/1.1",))
+        server = loop.create_server(made, host, port, backlog=LISTEN_BACKLOG, reuse_address=True)
+        remedy = "stop the program that holds the port, choose another one with --http-port, or give --no-http"
+        self._server = await opened(server, NAME, (host, port), remedy)
 
     def _connection(self) -> HttpConnection:
         from orbitmq.server.http_connection import HttpConnection
@@ -121,10 +108,10 @@ class HttpFront:
     @property
     def address(self) -> tuple[str, int]:
         """The bound address; RuntimeError before `start`."""
-        if self._server is None or not self._server.sockets:
+        found = bound_address(self._server)
+        if found is None:
             raise RuntimeError(f"{NAME} is not listening")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        return found
 
     async def stop(self) -> None:
         """Stop listening and cut every connection."""

@@ -17,7 +17,6 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from typing import Any, Protocol
@@ -25,7 +24,6 @@ from typing import Any, Protocol
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.errors import ConfigurationError, PortTakenError
 from orbitmq.limits.server import (
     CONNECTION_IDLE_MS,
     CONNECTIONS_MAX,
@@ -49,6 +47,7 @@ from orbitmq.server.accepted_connection import AcceptedConnection
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules, protocols
 from orbitmq.server.held_bytes import HeldBytes
+from orbitmq.server.listening import bound_address, opened
 from orbitmq.server.turn import Turn, Wakeups
 
 _log = logging.getLogger(__name__)
@@ -181,19 +180,11 @@ class Listener:
         create = asyncio.get_running_loop().create_server
         made = protocols(self._rules, self.name, self._connected, self.ALPN)
         backlog = self.limits.backlog
-        try:
-            if bound is not None:
-                self._server = await create(made, sock=bound, backlog=backlog)
-            else:
-                self._server = await create(made, host, port, backlog=backlog, reuse_address=True)
-        except OSError as error:
-            problem = f"{self.name} cannot listen on {host}:{port}: "
-            if error.errno == errno.EADDRINUSE:
-                raise PortTakenError(
-                    f"{problem}the port is taken",
-                    remedy=self.TAKEN_REMEDY,
-                ) from error
-            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+        if bound is not None:
+            server = create(made, sock=bound, backlog=backlog)
+        else:
+            server = create(made, host, port, backlog=backlog, reuse_address=True)
+        self._server = await opened(server, self.name, (host, port), self.TAKEN_REMEDY)
         self.turn.add(self.handler.end_turn)
 
     @property
@@ -203,10 +194,10 @@ class Listener:
     @property
     def address(self) -> tuple[str, int]:
         """The bound address; RuntimeError before `start`."""
-        if self._server is None or not self._server.sockets:
+        found = bound_address(self._server)
+        if found is None:
             raise RuntimeError(f"{self.name} is not listening")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        return found
 
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
         """Stop accepting, finish the turn, close every connection once its written answers are taken.

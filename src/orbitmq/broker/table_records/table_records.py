@@ -369,14 +369,11 @@ class TableRecords:
     # --- recording --------------------------------------------------------------------------------------------------
 
     def when_recorded(self, on_done: OnRecorded) -> None:
-        """Tell when everything that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not. Perhaps at
-        once."""
-        store = self._store
-        if store is not None and self._is_followed and (self._at_once or self._own):
+        """Tell when all that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not; perhaps at once."""
+        store = self._store if self._is_followed else None
+        if store is not None and (self._at_once or self._own):
             self._waiting.append(on_done)
-        elif (
-            store is not None and self._is_followed and self._end > store.confirm_offset
-        ):  # recorded for somebody who asked before
+        elif store is not None and self._end > store.confirm_offset:  # recorded for somebody who asked before
             store.wait_durable(self._end, True, partial(_tell_status, on_done))
         else:
             on_done(None)
@@ -505,8 +502,7 @@ class TableRecords:
         if status is not PutStatus.SERVICE_NOT_AVAILABLE:
             return
         name, put, deleted = self._own.pop(physical_offset, ("", [], []))
-        table = self._tables.get(name)
-        if table is not None:
+        if (table := self._tables.get(name)) is not None:
             if not (put or deleted):
                 self._to_drop[name] = None
             for key in (*put, *deleted):
@@ -563,8 +559,7 @@ class TableRecords:
 
     def lowest_needed(self) -> int | None:
         """Log position of the oldest last word; retention must not take its file."""
-        oldest = self._words.oldest
-        return None if oldest is None else oldest.physical_offset
+        return None if (oldest := self._words.oldest) is None else oldest.physical_offset
 
     def bytes_below(self, position: int) -> int:
         return self._words.bytes_below(position)

@@ -14,12 +14,10 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from orbitmq.errors import ConfigurationError, PortTakenError
 from orbitmq.limits.replication import SLAVE_CONNECTIONS_MAX
 from orbitmq.protocol.records import BLANK_BYTES_MIN, CheckStatus, check_record
 from orbitmq.replication.away_slaves import AwaySlaves
@@ -29,6 +27,7 @@ from orbitmq.replication.classic.whole_records import unsound_at
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
 from orbitmq.server.first_bytes import protocols
+from orbitmq.server.listening import bound_address, opened
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
@@ -100,17 +99,10 @@ class SlavePort:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. PortTakenError or ConfigurationError when the address cannot be had."""
-        loop = asyncio.get_running_loop()
-        try:
-            made = protocols(self._rules, NAME, self._connection, plain_from=lambda host: is_peer(host, self._peers))
-            self._server = await loop.create_server(made, host, port, reuse_address=True)
-        except OSError as error:
-            problem = f"the port for slaves cannot listen on {host}:{port}: "
-            if error.errno == errno.EADDRINUSE:
-                raise PortTakenError(
-                    f"{problem}the port is taken", remedy="choose another one with haListenPort, or set haEnable=false"
-                ) from error
-            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+        made = protocols(self._rules, NAME, self._connection, plain_from=lambda host: is_peer(host, self._peers))
+        server = asyncio.get_running_loop().create_server(made, host, port, reuse_address=True)
+        remedy = "choose another one with haListenPort, or set haEnable=false"
+        self._server = await opened(server, "the port for slaves", (host, port), remedy)
         self._turn.add(self.turn_ended)
 
     def _connection(self) -> SlaveConnection:
@@ -125,10 +117,7 @@ class SlavePort:
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens; None when it does not."""
-        if self._server is None or not self._server.sockets:
-            return None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        return bound_address(self._server)
 
     def close(self) -> None:
         """Listen no more and let every slave go. Who waits for copies is told UNKNOWN."""

@@ -11,13 +11,12 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from orbitmq.errors import ConfigurationError, PortTakenError, ReplicationFrameError
+from orbitmq.errors import ReplicationFrameError
 from orbitmq.limits.group import MEMBER_CONNECTIONS_MAX, MEMBER_HELLO_MS
 from orbitmq.protocol.replication.member_frames import (
     GROUP_MAGIC,
@@ -31,6 +30,7 @@ from orbitmq.replication.replica_steps import Message
 from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
 from orbitmq.server.addresses import endpoint, peer_address
 from orbitmq.server.first_bytes import protocols
+from orbitmq.server.listening import bound_address, opened
 from orbitmq.server.replication.group.member_messages import KINDS, check
 from orbitmq.server.surroundings import Surroundings
 
@@ -71,23 +71,14 @@ class MemberPort:
         made = protocols(
             self._process.rules, NAME, lambda: MemberConnection(self), plain_from=lambda host: is_peer(host, peers)
         )
-        try:
-            self._server = await asyncio.get_running_loop().create_server(made, host, port, reuse_address=True)
-        except OSError as error:
-            problem = f"the port for the members of a group cannot listen on {host}:{port}: "
-            if error.errno == errno.EADDRINUSE:
-                raise PortTakenError(
-                    f"{problem}the port is taken", remedy="choose another one with haListenPort"
-                ) from error
-            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+        server = asyncio.get_running_loop().create_server(made, host, port, reuse_address=True)
+        name, remedy = "the port for the members of a group", "choose another one with haListenPort"
+        self._server = await opened(server, name, (host, port), remedy)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens; None when it does not."""
-        if self._server is None or not self._server.sockets:
-            return None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        return bound_address(self._server)
 
     def close(self) -> None:
         """Listen no more: who connects is refused, and so knows that nobody is here."""
