@@ -105,8 +105,6 @@ class GroupRun(FaultyRun[Disaster]):
         self, directory: Path, seed: int, bug: str | None = None, *, members: int = 3, ack: str | None = None
     ) -> None:
         super().__init__(seed, bug)
-        self.ledger.judges_repeats = False
-        """A new leader takes a group that has read on from a follower back to where a queue ended when it began to lead."""
         self._directory = directory
         self._names = "abcde"[:members]
         drawn = self._chance.choice(("disk", "memory"))

@@ -51,8 +51,6 @@ class Ledger:
     """When each fault began: from then on the copy, or the master, was not what it should be."""
     received: dict[str, dict[bytes, float]] = field(default_factory=lambda: defaultdict(dict))
     """By group: each message, and when it came last."""
-    judges_repeats: bool = True
-    """Whether a group may get again the last second before a fault only; they are counted in any case."""
     repeats_ms: list[float] = field(default_factory=list)
     """Of each message that came again: how long before the fault it had come."""
     far_repeats: list[tuple[str, bytes, float, int]] = field(default_factory=list)
@@ -111,7 +109,7 @@ class Ledger:
             ),
             ("ticks are missing", list(holes)),
             ("ticks are in the log more than once", [at for at, count in self.ticks.items() if count > 1]),
-            ("messages came again that a group had long had", list(self.far_repeats) if self.judges_repeats else []),
+            ("messages came again that a group had long had", list(self.far_repeats)),
         ]
         if self.early_ticks:
             found.append(("ticks came early", [self.early_ticks]))

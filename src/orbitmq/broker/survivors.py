@@ -67,6 +67,15 @@ class Survivors:
             queue.recovered_end = queue.max_offset
         self.expect()
 
+    def expect_nobody(self) -> None:
+        """This broker has everything that anybody may have read, whatever it had when it started: a consumer that is further has read on
+        elsewhere."""
+        self._heard = None
+        queues = self._store.queues
+        queues.after_crash = False
+        for queue in queues:
+            queue.recovered_end = None
+
     def asked(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
         """A connection asks how far its group is. What others ask about a group says nothing of it."""
         if self._heard is not None and self._member(peer, group) is not None:

@@ -182,6 +182,7 @@ class BrokerRole:
         changes.steps_down = self.broker.rooms.pops.cover
         changes.became_slave = self._serve_no_calls
         changes.takes_over = self.broker.core.survivors.take_over
+        changes.goes_on = self.broker.core.survivors.expect_nobody
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
             self.broker.rooms.assignment.routes.ask_at(self.registrar)

@@ -80,6 +80,13 @@ class TestOfAGroupWithASavedOffset:
         used.store.only_copy("it follows")
         assert used.broker.core.survivors.pulled("g", "T", 0, 8, member(used)) is None
 
+    def test_who_lacks_nothing_takes_nobody_back(self, used, tmp_path):
+        """A member of a replicated group began with less, has followed since, and leads now."""
+        commit(used, 1)
+        crash(used, tmp_path / "after")
+        used.broker.core.survivors.expect_nobody()
+        assert pulled(used, 8)[0] == ResponseCode.SUCCESS
+
     def test_is_expected_for_a_day(self, used, tmp_path):
         """Later whoever comes wants to be where it says."""
         commit(used, 1)

@@ -21,6 +21,8 @@ class RoleChanges:
         """Puts into the log what a master alone knows, before it appends nothing any more. Raises OSError."""
         self.takes_over: Callable[[], object] = lambda: None
         """It is about to lead a log that another one has led until now, or may have, and has taken nothing yet."""
+        self.goes_on: Callable[[], object] = lambda: None
+        """It is about to lead a log of which it has everything that anybody may have read."""
         self.leaves: Callable[[], Awaitable[None]] = _nothing
         """Before the process stops in order, while it does everything as before."""
         self.begins_again: Callable[[], object] | None = None

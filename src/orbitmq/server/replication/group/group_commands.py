@@ -177,6 +177,7 @@ class GroupCommands:
         held = await self._member.calls.engine.read(self._member.own.group)
         if held.view is None:
             raise GroupRefused("the engine knows nothing of this group")
+        self._member.duties.accept_loss()  # before the engine hears of it: this member may lead before the answer comes
         try:
             after = await self._member.calls.engine.compare_and_set(
                 self._member.own.group, held.revision, held.view.accept_loss(own)
@@ -209,6 +210,7 @@ class GroupCommands:
         wanted_view = view_after_restore(own, member.source.places, (seen.epoch, seen.serial), held.view)
         if (await engine.compare_and_set(group, held.revision, wanted_view)).view != wanted_view:
             raise GroupRefused("the group has changed meanwhile", remedy="ask again")
+        member.duties.accept_loss()
         await member.begin_anew()
         assert member.driver is not None, "it takes part"
         return await self._leads(member.driver, end)

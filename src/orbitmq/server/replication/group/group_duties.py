@@ -5,6 +5,7 @@
 
 Rules of this file
 1. A leader begins when everything in its log is confirmed and dispatched: what is due is known from the log alone, and released once.
+   It lacks nothing that anybody has read, unless a person accepted a loss, or the group is founded on a log that another broker has led.
 2. It ends at once: nothing is appended any more, whoever waits is answered that it is not known what becomes of it.
 3. What takes time (ports, name servers) comes after that, in the order of the roles.
 """
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from orbitmq.broker.table_records.table_records import TableRecords
 
 logger = logging.getLogger("orbitmq.replication")
+
+FIRST_EPOCH: Final = 1
+"""In which the founder of a group leads."""
 
 GROUP: Final = "group"
 """Name of the reason why a leader takes no messages."""
@@ -54,11 +58,20 @@ class GroupDuties:
         self._registered = registered
         self._work: asyncio.Task[None] | None = None
         self.leads = False
+        self._may_lack = False
         tables.detach()
+
+    def accept_loss(self) -> None:
+        """If this member leads next, consumers may have read what it lacks."""
+        self._may_lack = True
 
     def serve(self, epoch: int) -> None:
         self.leads = True
-        self._changes.takes_over()
+        if self._may_lack or epoch <= FIRST_EPOCH:
+            self._changes.takes_over()
+        else:
+            self._changes.goes_on()
+        self._may_lack = False
         self._settle()
         self._store.allow(COPY)
         self._tables.copy_follows(True)
