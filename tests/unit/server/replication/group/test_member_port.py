@@ -20,6 +20,7 @@ from orbitmq.protocol.replication.member_frames import (
     read_greeting,
 )
 from orbitmq.replication import replica_steps as steps
+from orbitmq.server.addresses import endpoint
 from orbitmq.server.replication.group.member_messages import encode
 
 HELLO = MemberHello(LINK_VERSION, "DefaultCluster", "trio", "b", "a", "b" * 32, "b-life", 1)
@@ -36,13 +37,13 @@ async def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 class Caller:
     """A raw connection to the port for members of "a"."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, group: GroupInProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.group, self.reader, self.writer = group, reader, writer
         self.nonce = b""
 
     @classmethod
     async def of(cls, group: GroupInProcess) -> Caller:
-        return cls(*await asyncio.open_connection("127.0.0.1", group.ports["a"] + 1))
+        return cls(group, *await asyncio.open_connection("127.0.0.1", group.ports["a"] + 1))
 
     async def say(self, hello: MemberHello = HELLO, secret: str = "") -> None:
         self.writer.write(GROUP_MAGIC)
@@ -58,9 +59,11 @@ class Caller:
         except ConnectionError:
             return True
 
-    async def is_open(self) -> bool:
-        await asyncio.sleep(0.1)
-        return not self.reader.at_eof()
+    async def is_taken(self) -> None:
+        """Until the port knows it as the connection of a member."""
+        own = endpoint(*self.writer.get_extra_info("sockname"))
+        port = self.group.member("a").port
+        await self.group.until(lambda: any(one.member and one.address == own for one in port.connections), "taken")
 
 
 async def test_what_is_no_member_is_let_go_with_one_line(
@@ -114,7 +117,7 @@ async def test_a_member_that_breaks_the_protocol_is_let_go(
     await group.start("a")
     caller = await Caller.of(group)
     await caller.say()
-    assert await caller.is_open()
+    await caller.is_taken()
     caller.send(data)
     assert await caller.is_closed()
     assert why in caplog.text
@@ -127,14 +130,14 @@ async def test_a_name_has_one_store_while_its_member_is_connected(
     await group.start("a")
     first, second = await Caller.of(group), await Caller.of(group)
     await first.say()
-    assert await first.is_open()
+    await first.is_taken()
     await second.say(HELLO._replace(store="c" * 32))
     assert await second.is_closed()
     assert "two members have one replicaName" in caplog.text
     again = await Caller.of(group)
     await again.say(HELLO._replace(claim="b-next-life"))
     assert await first.is_closed(), "the same member has begun anew"
-    assert await again.is_open()
+    await again.is_taken()
 
 
 async def test_with_credentials_only_who_knows_the_secret_comes_in(group: GroupInProcess) -> None:
@@ -146,7 +149,7 @@ async def test_with_credentials_only_who_knows_the_secret_comes_in(group: GroupI
     await wrong.say(secret="of another")
     assert await wrong.is_closed()
     await right.say(secret="of the group")
-    assert await right.is_open()
+    await right.is_taken()
 
 
 async def test_positions_that_cannot_be_end_a_stream(group: GroupInProcess, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,8 +172,10 @@ async def test_positions_that_cannot_be_end_a_stream(group: GroupInProcess, capl
     await caller.say()
     session = ("b-life", 3)
     caller.send(encode(steps.Hello("b", epoch, session)) + encode(steps.Follow("b", epoch, session, end)))
-    caller.send(encode(steps.Report("b", epoch, session, end + 100)))
-    await group.until(
-        lambda: driver.replica.counting.end_of("b") is None, "a report of what was never sent not being counted"
-    )
-    assert await caller.is_open()
+    await group.until(lambda: group.member("a").links.senders["b"].stream is not None, "a stream")
+    report, port = encode(steps.Report("b", epoch, session, end + 100)), group.member("a").port
+    received = port.received_bytes + len(report)
+    caller.send(report)
+    await group.until(lambda: port.received_bytes >= received, "the report heard")
+    assert driver.replica.counting.end_of("b") is None, "what was never sent is not counted"
+    await caller.is_taken()

@@ -73,7 +73,7 @@ async def test_a_connection_that_is_reset_before_it_is_ours_is_made_again(monkey
         if resets:
             resets.pop()
             transport.abort()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)  # in which it hears that it is lost
         return transport, protocol
 
     monkeypatch.setattr(loop, "create_connection", reset_first)
