@@ -163,11 +163,19 @@ class MembershipProcessor(Room):
         wanted = LockBatchRequest.decode(bytes(command.body))
         if len(wanted.client_id) > CLIENT_ID_CHARS_MAX or len(wanted.consumer_group) > GROUP_CHARS_MAX:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "the client id or the consumer group is too long")
-        granted = self._locks.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set, self._clock.monotonic_ns())
-        body = LockBatchResponse(lock_ok_mq_set=granted).encode()
-        return self._recording.answer(
-            command, peer, response(command, ResponseCode.SUCCESS, None, None, body), refuses=True
+        group, client = wanted.consumer_group, wanted.client_id
+        granted = self._locks.lock(group, client, wanted.mq_set, self._clock.monotonic_ns())
+        answer = response(
+            command, ResponseCode.SUCCESS, None, None, LockBatchResponse(lock_ok_mq_set=granted.queues).encode()
         )
+        if not granted.is_news:
+            return answer
+
+        def told() -> bool:
+            self._locks.told(group, client, granted.queues)
+            return False
+
+        return self._recording.answer(command, peer, answer, refuses=True, then=told)
 
     def unlock(self, command: Command, peer: Peer) -> Command:
         given_up = LockBatchRequest.decode(bytes(command.body))

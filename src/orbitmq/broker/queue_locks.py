@@ -8,6 +8,7 @@ Rules of this file
    letter (see admission).
 3. Where a copy follows, it knows the owners: a change of one is recorded at once and told when that is confirmed, renewals are recorded
    within a second. A lock lives on there for as long as it would from the moment its record is read.
+4. What is recorded for one queue is a part of its topic, so a group of any size costs a record of a few kilobytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from orbitmq.broker.table_records.changes import KeyChanges
 from orbitmq.clock import Clock
-from orbitmq.limits.broker import BROKER_NAME_CHARS_MAX, QUEUE_LOCK_LIFE_NS, QUEUE_LOCKS_MAX
+from orbitmq.limits.broker import BROKER_NAME_CHARS_MAX, QUEUE_LOCK_LIFE_NS, QUEUE_LOCKS_MAX, QUEUES_PER_LOCK_RECORD
 from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import DataVersion, MessageQueue
 
@@ -27,9 +28,43 @@ from orbitmq.protocol.remoting.bodies import DataVersion, MessageQueue
 class _Owner(NamedTuple):
     client_id: str
     expires_ns: int
+    is_told: bool = False
+    """It has heard that it owns the queue, since which everybody knows."""
 
 
-_OWNED: Final = msgspec.json.Decoder(dict[str, list[tuple[str, str, int]]])
+class _Part(NamedTuple):
+    """Queues of one topic at one broker with neighbouring numbers, which are recorded together."""
+
+    topic: str
+    broker: str
+    number: int
+
+    def key(self, group: str) -> str:
+        return msgspec.json.encode((group, *self)).decode()
+
+
+_KEY: Final = msgspec.json.Decoder(tuple[str, str, str, int])
+_OWNED: Final = msgspec.json.Decoder(dict[str, list[int]])
+
+
+def _part_of(queue: MessageQueue) -> _Part:
+    return _Part(queue.topic, queue.broker_name, queue.queue_id // QUEUES_PER_LOCK_RECORD)
+
+
+def _read_key(key: str) -> tuple[str, _Part] | None:
+    """Group and part; None for what is no key of this table."""
+    try:
+        group, topic, broker, number = _KEY.decode(key)
+    except ValueError:
+        return None
+    return group, _Part(topic, broker, number)
+
+
+class Granted(NamedTuple):
+    queues: list[MessageQueue]
+    """What the client holds afterwards."""
+    is_news: bool
+    """Of one of them it has not been told so since it owns it: that waits until everybody knows."""
 
 
 class QueueLocks:
@@ -41,80 +76,101 @@ class QueueLocks:
         self._clock = clock
         self.version = DataVersion()
         self.changes = KeyChanges()
-        self._groups: dict[str, dict[MessageQueue, _Owner]] = {}
+        self._groups: dict[str, dict[_Part, dict[int, _Owner]]] = {}
         self._count = 0
         self._sweep_from_ns = 0
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ns: int) -> list[MessageQueue]:
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ns: int) -> Granted:
         """The queues that `client_id` holds afterwards: those free, expired, or already its own, as far as there is room."""
         granted: list[MessageQueue] = []
-        is_new = False
+        changed: dict[_Part, bool] = {}
+        is_news = False
         for queue in queues:
-            table = self._groups.get(group, {})
-            owner = table.get(queue)
-            if owner is not None and owner.client_id != client_id and owner.expires_ns > now_ns:
+            part, owner = _part_of(queue), self._owner(group, queue)
+            is_owner = owner is not None and owner.client_id == client_id
+            is_alive = owner is not None and owner.expires_ns > now_ns
+            if is_alive and not is_owner:
                 continue
             if owner is None and not self._has_room(queue, now_ns):
                 continue
             self._count += owner is None
-            is_new = is_new or owner is None or owner.client_id != client_id
-            self._groups.setdefault(group, {})[queue] = _Owner(client_id, now_ns + QUEUE_LOCK_LIFE_NS)
+            is_told = owner is not None and is_owner and is_alive and owner.is_told
+            is_news = is_news or not is_told
+            self._groups.setdefault(group, {}).setdefault(part, {})[queue.queue_id] = _Owner(
+                client_id, now_ns + QUEUE_LOCK_LIFE_NS, is_told
+            )
             granted.append(queue)
-        if granted:
-            self.changes.note(group, at_once=is_new)
-        return granted
+            changed[part] = changed.get(part, False) or not (is_owner and is_alive)
+        if self.changes.is_on:
+            for part, is_change in changed.items():
+                self.changes.note(part.key(group), at_once=is_change)
+        return Granted(granted, is_news)
+
+    def told(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """The client hears that it owns these queues: everybody knows by now."""
+        for queue in queues:
+            owner = self._owner(group, queue)
+            if owner is not None and owner.client_id == client_id:
+                self._groups[group][_part_of(queue)][queue.queue_id] = owner._replace(is_told=True)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Free those of `queues` that `client_id` owns; the others are left alone."""
-        table = self._groups.get(group)
-        if table is None:
-            return
         for queue in queues:
-            owner = table.get(queue)
+            owner = self._owner(group, queue)
             if owner is not None and owner.client_id == client_id:
-                del table[queue]
+                parts, part = self._groups[group], _part_of(queue)
+                del parts[part][queue.queue_id]
+                if not parts[part]:
+                    del parts[part]
+                if not parts:
+                    del self._groups[group]
                 self._count -= 1
-                self.changes.note(group, at_once=True)
-        if not table:
-            del self._groups[group]
+                self.changes.note(part.key(group), at_once=True)
 
     def holds_any(self, group: str, now_ns: int) -> bool:
         """Whether any lock of the group is alive: its consumers then process in order."""
-        table = self._groups.get(group)
-        return table is not None and any(owner.expires_ns > now_ns for owner in table.values())
+        return any(
+            owner.expires_ns > now_ns for owners in self._groups.get(group, {}).values() for owner in owners.values()
+        )
 
     def drop_group(self, group: str) -> None:
-        table = self._groups.pop(group, None)
-        if table is not None:
-            self._count -= len(table)
-            self.changes.note(group, at_once=True)
+        for part, owners in self._groups.pop(group, {}).items():
+            self._count -= len(owners)
+            self.changes.note(part.key(group), at_once=True)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
     def recorded_keys(self) -> Iterable[str]:
-        return list(self._groups)
+        return [part.key(group) for group, parts in self._groups.items() for part in parts]
 
     def recorded_value(self, key: str) -> bytes | None:
-        """Client -> its queues: topic, broker, number."""
+        """Client -> the numbers of its queues."""
+        if (found := _read_key(key)) is None:
+            return None
+        group, part = found
         now_ns = self._clock.monotonic_ns()
-        owned: dict[str, list[tuple[str, str, int]]] = {}
-        for queue, owner in self._groups.get(key, {}).items():
+        owned: dict[str, list[int]] = {}
+        for queue_id, owner in self._groups.get(group, {}).get(part, {}).items():
             if owner.expires_ns > now_ns:
-                owned.setdefault(owner.client_id, []).append((queue.topic, queue.broker_name, queue.queue_id))
+                owned.setdefault(owner.client_id, []).append(queue_id)
         return msgspec.json.encode(owned) if owned else None
 
     def take(self, values: Mapping[str, bytes | None], version: DataVersion | None) -> None:
         expires_ns = self._clock.monotonic_ns() + QUEUE_LOCK_LIFE_NS
-        for group, value in values.items():
+        for key, value in values.items():
+            if (found := _read_key(key)) is None:
+                continue
+            group, part = found
             owned = {} if value is None else _OWNED.decode(value)
-            table = {
-                MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id): _Owner(client_id, expires_ns)
-                for client_id, queues in owned.items()
-                for topic, broker, queue_id in queues
+            owners = {
+                queue_id: _Owner(client_id, expires_ns) for client_id, queues in owned.items() for queue_id in queues
             }
-            self._count += len(table) - len(self._groups.pop(group, ()))
-            if table:
-                self._groups[group] = table
+            parts = self._groups.setdefault(group, {})
+            self._count += len(owners) - len(parts.pop(part, ()))
+            if owners:
+                parts[part] = owners
+            elif not parts:
+                del self._groups[group]
 
     def differs(self, key: str, value: bytes | None) -> bool:
         return self.recorded_value(key) != value
@@ -125,6 +181,9 @@ class QueueLocks:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
+    def _owner(self, group: str, queue: MessageQueue) -> _Owner | None:
+        return self._groups.get(group, {}).get(_part_of(queue), {}).get(queue.queue_id)
+
     def _has_room(self, queue: MessageQueue, now_ns: int) -> bool:
         if len(queue.topic) > RETRY_TOPIC_BYTES_MAX or len(queue.broker_name) > BROKER_NAME_CHARS_MAX:
             return False
@@ -133,13 +192,16 @@ class QueueLocks:
         return self._count < QUEUE_LOCKS_MAX
 
     def _drop_expired(self, now_ns: int) -> None:
-        """Forget what has expired; not before the next lock expires is it worth looking again."""
-        for group, table in list(self._groups.items()):
-            alive = {queue: owner for queue, owner in table.items() if owner.expires_ns > now_ns}
-            if alive:
-                self._groups[group] = alive
-            else:
-                del self._groups[group]
-        self._count = sum(map(len, self._groups.values()))
-        owners = (owner for table in self._groups.values() for owner in table.values())
-        self._sweep_from_ns = min((owner.expires_ns for owner in owners), default=0)
+        """Forget what has expired, in the log as well; not before the next lock expires is it worth looking again."""
+        groups, self._groups, self._count = self._groups, {}, 0
+        self._sweep_from_ns = 0
+        for group, parts in groups.items():
+            for part, owners in parts.items():
+                alive = {queue_id: owner for queue_id, owner in owners.items() if owner.expires_ns > now_ns}
+                if alive:
+                    self._groups.setdefault(group, {})[part] = alive
+                    first_ns = min(owner.expires_ns for owner in alive.values())
+                    self._sweep_from_ns = min(self._sweep_from_ns or first_ns, first_ns)
+                    self._count += len(alive)
+                else:
+                    self.changes.note(part.key(group))

@@ -82,6 +82,9 @@ BROKER_NAME_CHARS_MAX: Final = 512
 QUEUE_LOCKS_MAX: Final = 262_144
 """Queue locks of all groups; an orderly group holds one per message queue. Anybody may lock queues that do not exist."""
 
+QUEUES_PER_LOCK_RECORD: Final = 256
+"""Queues with neighbouring numbers whose owners are one entry of a record, for copies: 2 KB with usual client ids, for each renewal."""
+
 UNANSWERED_SENDS_MAX: Final = 10_000
 """Default of `sendThreadPoolQueueCapacity`: sends waiting for their flush, beyond which SYSTEM_BUSY is answered."""
 

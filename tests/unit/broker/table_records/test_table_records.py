@@ -513,9 +513,9 @@ def test_owners_of_queue_locks_are_known_to_a_copy(pair: TablePair) -> None:
     pair.leader.call(RequestCode.LOCK_BATCH_MQ, None, body)
     pair.replicate()
     now = pair.clock.monotonic_ns()
-    assert pair.copy.broker.locks.lock("g", "c2", queues, now) == []
-    assert pair.copy.broker.locks.lock("g", "c1", queues, now) == queues
-    assert pair.copy.broker.locks.lock("g", "c2", queues, now + QUEUE_LOCK_LIFE_NS) == queues
+    assert pair.copy.broker.locks.lock("g", "c2", queues, now).queues == []
+    assert pair.copy.broker.locks.lock("g", "c1", queues, now).queues == queues
+    assert pair.copy.broker.locks.lock("g", "c2", queues, now + QUEUE_LOCK_LIFE_NS).queues == queues
 
 
 def test_who_owns_a_queue_is_told_when_the_copies_know(pair: TablePair) -> None:
@@ -533,6 +533,56 @@ def test_who_owns_a_queue_is_told_when_the_copies_know(pair: TablePair) -> None:
     broker.end_turn()
     assert [answer.code for answer in peer.sent] == [ResponseCode.SUCCESS] * 2
     assert broker.handle(command, peer) is not None, "a renewal changes no owner"
+
+
+def lock(pair: TablePair, client: str, queues: list[MessageQueue]) -> ResponseCode | int:
+    body = LockBatchRequest(consumer_group="g", client_id=client, mq_set=queues).encode()
+    return pair.leader.call(RequestCode.LOCK_BATCH_MQ, None, body).code
+
+
+def test_an_owner_keeps_its_queues_where_no_new_one_can_be_recorded(pair: TablePair) -> None:
+    first, second = (MessageQueue("orders", "broker-a", number) for number in range(2))
+    assert lock(pair, "c1", [first]) == ResponseCode.SUCCESS
+    store, broker = pair.leader.store, pair.leader.broker
+    store.confirmation.hold_for_copies(store.confirm_offset)
+    wanted = LockBatchRequest(consumer_group="g", client_id="c2", mq_set=[second])
+    peer = ListPeer(pair.clock, 40_000)
+    assert broker.handle(request(RequestCode.LOCK_BATCH_MQ, None, wanted.encode()), peer) is None
+    broker.end_turn()
+    assert lock(pair, "c1", [first]) == ResponseCode.SUCCESS
+    store.confirmation.give_up_waiting()
+    broker.end_turn()
+    assert [answer.code for answer in peer.sent] == [ResponseCode.SYSTEM_ERROR]
+
+
+def test_who_lets_a_lock_expire_is_a_new_owner(pair: TablePair) -> None:
+    """The copies know by then that nobody has it."""
+    queues = [MessageQueue("orders", "broker-a", 0)]
+    lock(pair, "c1", queues)
+    pair.leader.advance(QUEUE_LOCK_LIFE_NS // 1_000_000)
+    before = record_count(pair)
+    lock(pair, "c1", queues)
+    assert record_count(pair) > before
+
+
+def test_owners_of_thousands_of_queues_are_recorded_in_parts(pair: TablePair) -> None:
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(20_000)]
+    wanted = LockBatchRequest(consumer_group="g", client_id="c1", mq_set=queues)
+    peer = ListPeer(pair.clock, 40_000)
+    pair.leader.broker.handle(request(RequestCode.LOCK_BATCH_MQ, None, wanted.encode()), peer)
+    for _ in range(20):
+        pair.leader.turn()
+    assert [answer.code for answer in peer.sent] == [ResponseCode.SUCCESS]
+    assert_equal(pair)
+    before = pair.leader.store.log.end
+    lock(pair, "c1", queues[:1])
+    pair.leader.advance(SECOND)
+    assert pair.leader.store.log.end - before < 2_000, "a renewal of one of them"
+    pair.leader.advance(QUEUE_LOCK_LIFE_NS // 1_000_000)
+    pair.leader.broker.locks._drop_expired(pair.clock.monotonic_ns())
+    pair.leader.advance(SECOND)
+    assert_equal(pair)
+    assert pair.copy.tables()["queueLocks"] == {}
 
 
 def test_what_is_popped_in_order_is_known_to_a_copy(pair: TablePair) -> None:
