@@ -159,7 +159,7 @@ test-other: $(OTHER_VENV)/.ready ## The tests that need no Spark and no other pr
 	@$(OTHER_VENV)/bin/python -m pytest $(or $(ARGS),tests/unit tests/property tests/script -k 'not planted' \
 	  --ignore=tests/unit/spark --ignore=tests/unit/examples --ignore=tests/unit/docs)
 
-prepare: $(STAMP) $(OTHER_VENV)/.ready ## Fetch and build what the suites need; they do it themselves when they find it missing
+prepare: $(STAMP) ## Fetch and build what the suites need; they do it themselves when they find it missing
 	@$(BIN)/python -m tests.prepare
 
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
