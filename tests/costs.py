@@ -24,7 +24,7 @@ from processes import descendants
 
 TESTS: Final = Path(__file__).resolve().parent
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-FILES_SHOWN: Final = 12
+FILES_SHOWN: Final = 40
 """The files that took longest; what comes after them is not worth a line."""
 
 
@@ -61,12 +61,17 @@ class Costs:
 
 
 def table(reports: list[pytest.TestReport]) -> list[str]:
-    """Suites with their wall time and CPU in seconds, then the files that took longest."""
+    """Suites with their wall time and CPU in seconds, then the files that took longest, with when they began and ended."""
     wall: defaultdict[str, float] = defaultdict(float)
     cpu: defaultdict[str, float] = defaultdict(float)
+    first = min((report.start for report in reports), default=0.0)
+    began: dict[str, float] = {}
+    ended: dict[str, float] = {}
     for report in reports:
         file = report.nodeid.partition("::")[0]
         wall[file] += report.duration
+        began[file] = min(began.get(file, report.start), report.start)
+        ended[file] = max(ended.get(file, report.stop), report.stop)
         if report.when == "teardown":
             cpu[file] += sum(value for name, value in report.user_properties if name == "cpu_s")
     suites = defaultdict(list)
@@ -77,7 +82,8 @@ def table(reports: list[pytest.TestReport]) -> list[str]:
     ]
     rows.sort(key=lambda row: -row[1])
     rows.append(("all", sum(wall.values()), sum(cpu.values())))
-    rows += [(file, wall[file], cpu[file]) for file in sorted(wall, key=lambda file: -wall[file])[:FILES_SHOWN]]
+    for file in sorted(wall, key=lambda file: -wall[file])[:FILES_SHOWN]:
+        rows.append((f"{file}, from {began[file] - first:.0f} to {ended[file] - first:.0f} s", wall[file], cpu[file]))
     return [f"{wall_s:7.0f} s  {cpu_s:7.0f} s CPU  {name}" for name, wall_s, cpu_s in rows]
 
 

@@ -1,15 +1,16 @@
 """`pytest -n 4`: lanes on a machine with two cores, without disturbing what measures the machine.
 
 Most tests keep one core busy, so two lanes compute. Some wait for due times, retries and other programs most of the time; those are
-for the other lanes, which add little to what the machine has to do. Tests marked `alone` measure rates, lateness or
+for the other lanes, which add little to what the machine has to do. When nothing is left that waits, a third lane computes: what
+computes waits as well, a third of its time. Tests marked `alone` measure rates, lateness or
 idleness; nothing runs beside those, and they come last, when the lanes have nothing else.
 
 Rules of this file
 1. Without `-n` nothing here does anything; with `-n 2` the second lane begins with what waits and computes after that.
 2. A test that runs alone waits for the other lanes' present tests, and they wait for it. Waiting comes before a test's
    time limit begins.
-3. Tests that share a broker or a Spark session stay on one lane, but for files that share nothing. Everything
-   else goes file by file, the longest first, so that the lanes end together.
+3. Tests that share a broker or a Spark session stay on one lane, but for files that share nothing. Everything else goes file by file.
+4. The longest first, as `LASTS_S` says, so that the lanes end together; of the others the suites that are long.
 """
 
 from __future__ import annotations
@@ -66,7 +67,19 @@ ORDER: Final = {"spark": 0, "interop": 1, "crash": 2, "property": 3, "system": 4
 """The longest first. Suites that are not named come after these; what runs alone comes last."""
 
 
+LASTS_S: Final[dict[str, int]] = {}
+"""What takes longer than a minute in a whole run on lanes, as the end of a run says ([costs.py]); a guess is enough."""
+
 COMPUTES, WAITS, IS_ALONE = range(3)
+
+
+def scope_of(nodeid: str) -> str:
+    """What is given out together with a test: its file, or all of a suite that shares something."""
+    file = nodeid.partition("::")[0]
+    suite = suite_of(TESTS.parent / file)
+    if suite not in SHARING or file in APART | ALONE:
+        return file
+    return f"tests/{suite}/java" if "java" in re.split(r"[][-]", nodeid) else f"tests/{suite}"
 
 
 def suite_of(path: Path) -> str:
@@ -89,11 +102,7 @@ class Scheduler(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        suite = suite_of(self.config.rootpath / file)
-        if suite not in SHARING or file in APART | ALONE:
-            return file
-        return f"tests/{suite}/java" if "java" in re.split(r"[][-]", nodeid) else f"tests/{suite}"
+        return scope_of(nodeid)
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
         super().add_node_collection(node, collection)
@@ -115,12 +124,14 @@ class Scheduler(LoadScopeScheduling):
         return died_of
 
     def _next_scope(self, node: WorkerController) -> str | None:
-        """What a lane is given next. The last lane, or with more than three all but two, begins with what waits; only two compute."""
+        """What a lane is given next. The last of two lanes and all beyond two begin with what waits; the third computes when nothing waits
+        any more."""
         place = self.nodes.index(node)
         ranks = {scope: rank(scope) for scope in self.workqueue}
         if place >= COMPUTING_MAX:
-            return next((scope for scope in ranks if ranks[scope] == WAITS), None)
-        order = (WAITS, COMPUTES, IS_ALONE) if 0 < place == self.numnodes - 1 else (COMPUTES, WAITS, IS_ALONE)
+            kinds = (WAITS, COMPUTES) if place == COMPUTING_MAX else (WAITS,)
+            return next((scope for kind in kinds for scope in ranks if ranks[scope] == kind), None)
+        order = (WAITS, COMPUTES, IS_ALONE) if place == 1 == self.numnodes - 1 else (COMPUTES, WAITS, IS_ALONE)
         return min(ranks, key=lambda scope: order.index(ranks[scope]), default=None)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -165,7 +176,9 @@ class Lanes:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: ORDER.get(suite_of(item.path), len(ORDER)))
+        items.sort(
+            key=lambda item: (-LASTS_S.get(scope_of(item.nodeid), 0), ORDER.get(suite_of(item.path), len(ORDER)))
+        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -180,9 +180,33 @@ def test_what_each_lane_begins_with(lanes_count: int, begins: list[str]) -> None
     assert [kinds[scheduler._next_scope(lane)] for lane in scheduler.nodes] == begins
 
 
-def test_a_lane_beyond_two_does_nothing_but_wait(runs: list[Ran]) -> None:
-    (lane,) = {run.lane for run in runs if "interop/test_broker" in run.test}
-    assert {run.test.partition("::")[0] for run in runs if run.lane == lane} == {"tests/interop/test_broker.py"}
+def test_the_third_lane_computes_when_nothing_waits_any_more_and_those_beyond_it_end() -> None:
+    scheduler = object.__new__(loaded().Scheduler)
+    scheduler.numnodes = 4
+    scheduler.assigned_work = {f"lane {number}": {} for number in range(4)}
+    scheduler.workqueue = dict.fromkeys(["tests/unit/test_a.py", "tests/system/test_idle.py"])
+    assert [scheduler._next_scope(lane) for lane in scheduler.nodes] == ["tests/unit/test_a.py"] * 3 + [None]
+    del scheduler.workqueue["tests/unit/test_a.py"]
+    assert scheduler._next_scope("lane 2") is None, "what is alone is for the first two"
+
+
+def test_the_longest_come_first() -> None:
+    """And what is named with its seconds is there."""
+    lanes = loaded()
+    names = [
+        "tests/unit/test_clock.py::test_a",
+        "tests/crash/test_errors.py::test_a",
+        *(f"{scope}::test_a" for scope in lanes.LASTS_S),
+    ]
+    items = [SimpleNamespace(nodeid=name, path=TESTS.parent / name.partition("::")[0]) for name in names]
+    lanes.Lanes.pytest_collection_modifyitems(None, items)
+    seconds = [lanes.LASTS_S.get(lanes.scope_of(item.nodeid), 0) for item in items]
+    assert seconds == sorted(seconds, reverse=True)
+    assert [item.nodeid for item in items[-2:]] == [
+        "tests/crash/test_errors.py::test_a",
+        "tests/unit/test_clock.py::test_a",
+    ]
+    assert all((TESTS.parent / scope.removesuffix("/java")).exists() for scope in lanes.LASTS_S)
 
 
 def test_files_that_share_nothing_do_not_wait_for_their_suite() -> None:
