@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +27,7 @@ from orbitmq.spark import session
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "system"), str(HERE)]
 
-from class_archive import quick_environment  # noqa: E402
+from class_archive import VARIABLE, quick_environment  # noqa: E402
 from process_family import end_process  # noqa: E402
 from server_process import ServedProcess  # noqa: E402
 
@@ -61,9 +63,16 @@ def _quick_starts() -> None:
     for name, value in quick_environment().items():
         _before.setdefault(name, os.environ.get(name))
         os.environ[name] = value
+    if VARIABLE in _before:
+        _left.append(
+            tempfile.mkdtemp(prefix="javas-")
+        )  # not below tmp_path: the name of a socket in it has to be short
+        os.environ[VARIABLE] += f" -Djava.io.tmpdir={_left[-1]}"
 
 
 _before: dict[str, str | None] = {}
+_left: list[str] = []
+"""Where Javas put what those leave behind that are killed: some 100 MB in a whole run."""
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +117,8 @@ def spark(_spark: Callable[[], SparkSession]) -> Iterator[SparkSession]:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     if nextitem is None or HERE not in nextitem.path.parents:
         end_java()
+        while _left:
+            shutil.rmtree(_left.pop(), ignore_errors=True)
 
 
 def end_java() -> None:

@@ -11,6 +11,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ Example = Callable[..., tuple[str, dict[str, Any]]]
 
 @pytest.fixture
 def example(
-    spark: object, name_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: object, name_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Example:
     """`example(name, *arguments)`: runs it as a program, without arguments with the shared server; what it printed, and its names."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(name: str, *arguments: str) -> tuple[str, dict[str, Any]]:
         monkeypatch.setattr(sys, "argv", [name, *(arguments or [name_server])])
