@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 import orbitmq
 from examples.order_timeout_group.members import MEMBERS, Members
-from examples.order_timeout_pair.account import Account, Fault, Payment
+from examples.order_timeout_pair.account import Account, Fault
+from examples.order_timeout_pair.report import COUNTS, print_faults, print_orders, print_verdict
 from examples.order_timeout_pair.shop import ALLOWED_S, Shop, now_ms
 
 PATIENCE_S = 60
@@ -158,26 +158,11 @@ async def play(directory: Path, rounds: int, seconds: float, orders_per_s: float
 
 def report(account: Account, console: Console) -> bool:
     """Print what followed each fault and whether all promises were kept."""
-    table = Table(title="Each fault: seconds without writing and reading, and orders", title_justify="left")
-    table.add_column("fault", no_wrap=True)
-    for heading in ("writing", "reading", "SEND_OK", "lost", "repeated"):
-        table.add_column(heading, justify="right")
-    for one in account.consequences():
-        times = (f"{one.no_writing_ms / 1_000:.2f}", f"{one.no_reading_ms / 1_000:.2f}")
-        table.add_row(one.fault.what, *times, *(f"{count:,}" for count in (one.copied, one.lost, one.repeated)))
-    console.print(table)
-    orders = account.orders.values()
-    paid = [order.payment for order in orders]
-    console.print(
-        f"{len(orders):,} orders; {paid.count(Payment.RECALLED):,} paid and recalled, "
-        f"{paid.count(Payment.TOO_LATE):,} paid too late; {sum(bool(order.received_ms) for order in orders):,} timed out; "
-        f"{len(account.ticks):,} ticks",
-        soft_wrap=True,
-    )
-    broken = [*account.broken(), *account.stored_twice()]
-    verdict = "; ".join(broken) or "every acknowledged order came, stored once; no recalled one; none early"
-    console.print(f"[red]BROKEN[/red]: {verdict}" if broken else f"kept: {verdict}")
-    return not broken
+    counts = {heading: name for heading, name in COUNTS.items() if heading != "no copy"}  # is not answered here
+    print_faults(account, console, title="Each fault: seconds without writing and reading, and orders", counts=counts)
+    print_orders(account, console)
+    kept = "every acknowledged order came, stored once; no recalled one; none early"
+    return print_verdict([*account.broken(), *account.stored_twice()], console, kept=kept)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

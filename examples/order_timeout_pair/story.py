@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 import orbitmq
-from examples.order_timeout_pair.account import Account, Fault, Payment
+from examples.order_timeout_pair.account import Account, Fault
 from examples.order_timeout_pair.brokers import Brokers
+from examples.order_timeout_pair.report import print_faults, print_orders, print_verdict
 from examples.order_timeout_pair.shop import ALLOWED_S, CLIENT, Shop, now_ms
 
 PATIENCE_S = 60
@@ -138,30 +138,12 @@ async def play(directory: Path, seconds: float, orders_per_s: float, console: Co
 
 def report(account: Account, console: Console) -> bool:
     """Print what followed each fault and whether all promises were kept."""
-    table = Table(
-        title="Each fault, up to the next: seconds without writing and reading, and orders", title_justify="left"
-    )
-    table.add_column("fault", no_wrap=True)
-    for heading in ("writing", "reading", "SEND_OK", "no copy", "lost", "repeated"):
-        table.add_column(heading, justify="right")
-    for one in account.consequences():
-        times = (f"{one.no_writing_ms / 1_000:.2f}", f"{one.no_reading_ms / 1_000:.2f}")
-        counts = (one.copied, one.not_copied, one.lost, one.repeated)
-        table.add_row(one.fault.what, *times, *(f"{count:,}" for count in counts))
-    console.print(table)
-    orders = account.orders.values()
-    paid = [order.payment for order in orders]
-    console.print(
-        f"{len(orders):,} orders, {sum(order.is_copied for order in orders):,} of them answered SEND_OK; "
-        f"{paid.count(Payment.RECALLED):,} paid and recalled, {paid.count(Payment.TOO_LATE):,} paid too late; "
-        f"{sum(bool(order.received_ms) for order in orders):,} timed out; {len(account.ticks):,} ticks"
-    )
+    print_faults(account, console, title="Each fault, up to the next: seconds without writing and reading, and orders")
+    print_orders(account, console)
     if gone := account.missing_without_copy():
         console.print(f"{gone:,} orders are gone that were answered without a copy: of these nothing was promised")
-    broken = account.broken()
-    verdict = "; ".join(broken) or "every acknowledged order came, no recalled one did, nothing early"
-    console.print(f"[red]BROKEN[/red]: {verdict}" if broken else f"kept: {verdict}")
-    return not broken
+    kept = "every acknowledged order came, no recalled one did, nothing early"
+    return print_verdict(account.broken(), console, kept=kept)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
