@@ -5,17 +5,21 @@ Rules of this file
    on for long (`tail`, `store dump`, `group lag --watch`) it is one document a line.
 2. The JSON form has every field, with the protocol's own values; the table may leave out and shorten.
 3. rich is imported only when a table is drawn.
+4. What others named themselves cannot colour the terminal or turn its text around: such characters are shown escaped, as in logs.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from orbitmq.cli.shared_options import Output, chosen_output
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def show_rows(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str], empty: str = "nothing found") -> None:
@@ -63,7 +67,11 @@ def write_text(text: str) -> None:
 
 def note(text: str) -> None:
     """A line for people only."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(_escaped(text) + "\n")
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _cell(value: object) -> str:
@@ -89,7 +97,7 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_escaped(cell)) for cell in row))
     # A pipe gets whole lines; only a terminal folds them to its width.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=10_000)
     console.print(table)

@@ -329,6 +329,7 @@ def told_by(ha: HaRuntimeInfo, facts: Mapping[str, str]) -> dict[str, Any]:
         told["listens_at"] = facts.get("orbitmqReplicaPort")
         told["copies_needed"] = _number(facts.get("orbitmqReplicaCopiesNeeded"))
         told["slaves"] = _slaves(ha, facts.get("orbitmqReplicaSlaves"))
+        told["slaves"] += _silent(told["slaves"], facts.get("orbitmqReplicaKnown"))
         return told
     client = ha.ha_client_runtime_info
     connected = facts.get("orbitmqReplicaConnected")
@@ -379,6 +380,22 @@ def _slaves(ha: HaRuntimeInfo, ours: str | None) -> list[dict[str, Any]]:
     ]
 
 
+def _silent(slaves: list[dict[str, Any]], known: str | None) -> list[dict[str, Any]]:
+    """Slaves that have followed, as the master has kept, of which it has heard nothing since its start."""
+    heard = {slave["slave"] for slave in slaves}
+    return [
+        {
+            **dict.fromkeys(("main_address", "position", "behind_bytes", "behind_ms", "heard_ms", "bytes_per_second")),
+            "slave": str(slave_id),
+            "address": "",
+            "state": "away",
+            "why_not": "not heard since its master was started",
+        }
+        for slave_id in msgspec.json.decode(known or "[]", type=list[int])
+        if str(slave_id) not in heard
+    ]
+
+
 def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One broker as lines of the table."""
     row = {name: told.get(name) for name in ("broker", "id", "address", "role", "log_end")}
@@ -412,7 +429,7 @@ def table_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _slave_named(slave: Mapping[str, Any]) -> str:
     """Its id and where it serves clients, where it said so; else the address of its connection."""
     if not slave["main_address"]:
-        return str(slave["address"])
+        return str(slave["address"] or slave["slave"])
     return f"{slave['slave']} at {slave['main_address']}"
 
 

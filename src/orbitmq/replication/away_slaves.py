@@ -66,8 +66,9 @@ class AwaySlaves:
         if len(self._by_slave) > COPIES_MAX:
             del self._by_slave[next(iter(self._by_slave))]
 
-    def forget(self, slave: str) -> None:
-        self._by_slave.pop(slave, None)
+    def forget(self, slave: str) -> bool:
+        """Whether it was among them."""
+        return self._by_slave.pop(slave, None) is not None
 
     def trouble_of(self, slave: str) -> str:
         """What it last said of its store; empty where all was well."""

@@ -174,6 +174,27 @@ def test_a_slave_that_is_away(orbitmq: Run, pair: tuple[ScriptedServer, Scripted
     assert "away   the disk is full, last heard 2030-01-01T00:00:00.000Z" in shown
 
 
+def test_a_slave_that_came_never_again_after_a_restart_of_its_master(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    master = pair[0]
+    facts = {**MASTER_FACTS, "orbitmqReplicaKnown": "[1, 3]"}
+    master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(facts).encode())
+    shown = orbitmq("replica", "status", master.address, "-n", master.address).out
+    assert shown.count("SYNC_MASTER") == 2
+    assert "away    not heard since its master was started" in shown
+
+
+def test_what_a_slave_says_of_itself_cannot_colour_the_terminal(
+    orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    master = pair[0]
+    (known,) = json.loads(MASTER_FACTS["orbitmqReplicaSlaves"])
+    facts = {**MASTER_FACTS, "orbitmqReplicaSlaves": json.dumps([{**known, "whyNot": "\x1b[31mall is well\u202e"}])}
+    master.on(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(facts).encode())
+    assert "\\x1b[31mall is well\\u202e" in orbitmq("replica", "status", master.address, "-n", master.address).out
+
+
 def test_a_broker_that_is_gone_has_a_line_unless_none_answers(
     orbitmq: Run, pair: tuple[ScriptedServer, ScriptedServer]
 ) -> None:

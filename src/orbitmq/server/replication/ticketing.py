@@ -87,11 +87,12 @@ class Ticketing:
         return self._office.redeem(secret, now_ns)
 
     def forget(self, slave_id: int, done: Callable[[bool | OrbitError], None]) -> None:
-        """Another directory may come with this id. False: it was not known."""
-        if not self._office.forget(slave_id):
+        """Another directory may come with this id. False: it was not known. One that followed when it was forgotten, and went, is listed
+        until it is forgotten again."""
+        was_away = self._away.forget(str(slave_id))
+        if not self._office.forget(slave_id) and not was_away:
             done(False)
             return
-        self._away.forget(str(slave_id))
         self._save(lambda why_not: done(StoreUnwritableError(why_not) if why_not else True))
 
     def _save(self, done: Callable[[str], None]) -> None:

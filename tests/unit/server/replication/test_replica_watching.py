@@ -199,6 +199,23 @@ async def test_a_slave_that_is_out_is_listed_with_its_trouble(tmp_path: Path) ->
         assert facts(one)["orbitmqReplicaSlaves"] == "[]"
 
 
+async def test_a_slave_that_was_removed_while_it_followed_is_removed_again_when_it_is_away(tmp_path: Path) -> None:
+    port = free_port()
+    async with master(tmp_path, port) as one:
+        told: list[object] = []
+        async with slave(tmp_path, port):
+            await until(lambda: facts(one)["orbitmqReplicaCopiesCounted"] == "1")
+            one.broker.replication.forget(1, told.append)
+            await until(lambda: told == [True])
+            assert json.loads(facts(one)["orbitmqReplicaSlaves"])[0]["state"] == "counted", "it follows on"
+        await until(lambda: json.loads(facts(one)["orbitmqReplicaSlaves"])[0]["state"] == "away")
+        one.broker.replication.forget(1, told.append)
+        await until(lambda: told == [True, True])
+        assert facts(one)["orbitmqReplicaSlaves"] == "[]"
+        one.broker.replication.forget(1, told.append)
+        assert told[2:] == [False], "nobody knows it any more"
+
+
 async def test_a_master_that_waits_for_nobody_lacks_nobody(tmp_path: Path) -> None:
     async with master(tmp_path, free_port(), "ASYNC_MASTER") as process:
         assert (await ready(process)) == (200, {"status": "ready"})
