@@ -164,7 +164,8 @@ class TimersMissingError(ClientError):
 class SendFailedError(ClientError):
     """Every attempt to send a message failed.
 
-    `maybe_stored` is True when at least one attempt ended without an answer: the message may then be stored.
+    `maybe_stored` is True when at least one attempt ended without an answer, or with the answer that nobody knows (SYSTEM_ERROR): then the
+    message may be stored.
     """
 
     def __init__(self, message: str, *, maybe_stored: bool, remedy: str | None = None) -> None:

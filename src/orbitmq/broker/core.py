@@ -24,7 +24,6 @@ from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.put_answers import NOT_KNOWN
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
@@ -39,6 +38,7 @@ from orbitmq.limits.broker import NAMED_TOPICS_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.tally import Tally
+from orbitmq.store.durability import PutStatus
 from orbitmq.store.recovery import LastWriter
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
@@ -164,17 +164,20 @@ class BrokerCore:
         first = None if queue is None else queue.unit(0)
         return first is None or self.store.log.written_end - first[0] <= self.young_bytes
 
-    def unwritable(self, *, was_appended: bool = False) -> Refusal:
-        """The refusal of a send while the store takes none: why, and how full the disks are. `was_appended`: it was when the store failed,
-        and where nothing is written any more until a restart the next start, or a copy, may have it."""
+    def unwritable(self) -> Refusal:
+        """The refusal of a send while the store takes none: why, and how full the disks are."""
         disks = ", ".join(f"{path} {share:.0%} full" for path, share in self.facilities.disk_use().items())
         reason = self.store.unwritable_reason or "the write failed"
         return Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"the store of broker {self.settings.broker_name!r} takes no messages: {reason}"
-            + (f"; {disks}" if disks else "")
-            + (f"; {NOT_KNOWN}" if was_appended and self.store.is_over else ""),
+            + (f"; {disks}" if disks else ""),
         )
+
+    def fate(self, status: PutStatus) -> PutStatus:
+        """What a sender is told. Whether the next start, or a copy, has what was appended when the store failed for good nobody knows."""
+        is_lost = status is PutStatus.SERVICE_NOT_AVAILABLE and self.store.is_over
+        return PutStatus.UNKNOWN if is_lost else status
 
     def check_writable(self) -> None:
         """Raises `Refusal` while the store takes no messages."""

@@ -23,9 +23,7 @@ IN_PART: Final = {
 }
 """What became of it, for the end of a sentence: it counts, and may be lost with fewer disks than was asked for."""
 
-NOT_KNOWN: Final = "it is not known whether this message is stored: send it again with the same key"
-
 NOT_CONFIRMED: Final = (
-    "this was not confirmed: copies did not have it in time, or the broker leads no more; it may stay or not; send it again "
-    "with the same key"
+    "this was not confirmed: the disk failed, copies did not have it in time, or the broker leads no more; it may stay or not; send it "
+    "again with the same key"
 )

@@ -53,6 +53,7 @@ class Sends:
         self._clock = core.clock
         self._statistics = core.statistics
         self._unwritable = core.unwritable
+        self._fate = core.fate
         self._repeats = repeats
         self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
         self._fast_failure = settings.broker_fast_failure_enable
@@ -183,10 +184,12 @@ class Sends:
             told(outcome)
             return
         self._statistics.count_failed()
+        status = self._fate(status)
         if status is PutStatus.UNKNOWN:
-            told(Refusal(ANSWERS[status], NOT_CONFIRMED))
+            reason = f"; {self._store.unwritable_reason}" if self._store.is_over else ""
+            told(Refusal(ANSWERS[status], NOT_CONFIRMED + reason))
         else:
-            told(self._unwritable(was_appended=True))
+            told(self._unwritable())
 
     def _count_batch(self, topic: str, placement: BatchPlacement, appended: Sequence[Dispatched]) -> None:
         sizes = [0, 0]

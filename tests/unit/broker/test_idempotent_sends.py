@@ -188,6 +188,22 @@ def test_a_send_whose_write_failed_was_no_send(rig, monkeypatch):
     assert [record.body for record in rig.records("T")][-1] == b"x"
 
 
+@pytest.mark.parametrize("flush", FlushDiskType)
+def test_a_send_whose_disk_failed_for_good_is_not_stored_when_it_is_repeated(make_rig, monkeypatch, flush):
+    rig = make_rig(store=StoreSettings(flush_disk_type=flush))
+    rig.send("T", b"x")
+    rig.store.sync()
+
+    def broken(log: CommitLog) -> None:
+        raise OSError(5, "planned")
+
+    monkeypatch.setattr(CommitLog, "write", broken)
+    answer = rig.send("T", b"x", once())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "it may stay or not" in answer.remark
+    assert rig.send("T", b"x", once()).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 def test_what_was_sent_is_known_after_an_orderly_stop_and_nothing_is_scanned(rig):
     first = rig.sent_ok("T", b"one", once())
     rig.reopen()

@@ -62,6 +62,7 @@ def test_one_attempt_may_be_limited_while_others_can_follow() -> None:
         ([ConnectionLostError("refused", request_sent=False), busy()], False),
         ([ConnectionLostError("cut"), busy()], True),
         ([busy(), RequestTimeoutError("late")], True),
+        ([RemoteError(ResponseCode.SYSTEM_ERROR, "nobody knows"), busy()], True),
     ],
 )
 def test_the_final_error_says_whether_the_message_may_be_stored(errors: list[ClientError], maybe_stored: bool) -> None:

@@ -82,7 +82,7 @@ def test_a_time_limit_is_positive(run: Run, two: Cluster, timeout_ms: int) -> No
     ("outcome", "attempts_count", "other_broker"),
     [
         (late_flush, 1, False),
-        (ResponseCode.SYSTEM_ERROR, 2, True),
+        (ResponseCode.SYSTEM_ERROR, 2, False),
         (ResponseCode.SYSTEM_BUSY, 2, True),
         (ResponseCode.SERVICE_NOT_AVAILABLE, 2, True),
         (ResponseCode.NO_PERMISSION, 2, True),
@@ -215,6 +215,25 @@ def test_what_may_be_stored_is_not_sent_again_without_its_key(run: Run, two: Clu
                 await mq.send("T", b"x")
         assert failed.value.maybe_stored
         assert len({once_of(command) for command in asked(two)}) == 1
+        assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 1
+
+    run(test)
+
+
+def test_what_a_broker_does_not_know_itself_is_sent_to_no_other_one(run: Run, two: Cluster) -> None:
+    """SYSTEM_ERROR: it leads no more, or its disk failed, and the message may be stored."""
+
+    async def test() -> None:
+        for broker in two.brokers.values():
+
+            def store_and_not_know(command: Command, broker: Broker = broker) -> Command:
+                broker.store_without_answer(command)
+                return response(command, ResponseCode.SYSTEM_ERROR, "it may stay or not", fields={})
+
+            broker.script(SEND, store_and_not_know)
+        async with client(two) as mq:
+            receipt = await mq.send("T", b"x")
+        assert receipt.attempts_count == 2
         assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 1
 
     run(test)

@@ -47,6 +47,7 @@ class RecurringProcessor(Room):
         self._recurrences = recurrences
         self._sender = sender
         self._unwritable = core.unwritable
+        self._fate = core.fate
         recurrences.sender = sender
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
@@ -157,6 +158,7 @@ class RecurringProcessor(Room):
                     response(command, ANSWERS[status], f"the change {IN_PART[status]}", None, answers[0].encode())
                 )
             else:
+                status = self._fate(status)
                 is_unknown = status is PutStatus.UNKNOWN
                 peer.send(
                     response(command, ANSWERS[status], NOT_CONFIRMED if is_unknown else self._unwritable().remark)

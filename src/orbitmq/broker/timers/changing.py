@@ -45,7 +45,9 @@ class TimerChanges:
         *,
         next_unique_key: Callable[[], str],
         unwritable: Callable[[], Refusal],
+        fate: Callable[[PutStatus], PutStatus],
     ) -> None:
+        """`fate(status)`: what a sender is told where that became of a record."""
         self.recalled_count = 0
         self.rescheduled_count = 0
         self._timers = timers
@@ -55,6 +57,7 @@ class TimerChanges:
         self._clock = clock
         self._next_unique_key = next_unique_key
         self._unwritable = unwritable
+        self._fate = fate
 
     def check_allowed(self) -> None:
         """Raises `Refusal` while this broker changes nothing that is pending."""
@@ -124,12 +127,15 @@ class TimerChanges:
         self._intake.make_room(due_ms, count)
 
     def _change(self, timer: Pending, messages: Sequence[NewMessage], on_done: OnDone) -> None:
+        def stored(status: PutStatus) -> None:
+            on_done(self._fate(status))
+
         try:
             if isinstance(timer, FarRecord):
                 assert self._far is not None  # it answered with this message
-                self._far.change(timer.record, messages, wait=True, on_done=on_done)
+                self._far.change(timer.record, messages, wait=True, on_done=stored)
             else:
-                self._timers.change(timer, messages, wait=True, on_done=on_done)
+                self._timers.change(timer, messages, wait=True, on_done=stored)
         except StoreUnwritableError as error:
             raise self._unwritable() from error
         except RecordError as error:

@@ -58,6 +58,7 @@ class TimerService(Room):
             clock,
             next_unique_key=admission.next_unique_key,
             unwritable=core.unwritable,
+            fate=core.fate,
         )
         place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
         self._handlers: dict[RequestCode, RequestHandler] = {

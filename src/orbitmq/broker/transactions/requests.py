@@ -107,7 +107,9 @@ class TransactionProcessor(Room):
 
         def stored(status: PutStatus) -> None:
             remark = None if status is PutStatus.PUT_OK else f"the decision was not stored safely: {status.name}"
-            peer.send(response(command, ANSWERS[status], remark))
+            # SYSTEM_ERROR refuses a decision for good here; who hears 14 keeps it, and is asked where it did not stay.
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if status is PutStatus.UNKNOWN else ANSWERS[status]
+            peer.send(response(command, code, remark))
 
         decision = ProducerDecision(
             ending,

@@ -42,7 +42,9 @@ def may_help_elsewhere(error: ClientError) -> bool:
 
 
 def may_have_stored(error: ClientError) -> bool:
-    """True when the request left this process and no answer says what became of it."""
+    """True when the request left this process and no answer says what became of it: SYSTEM_ERROR is that of a broker that does not know."""
+    if isinstance(error, RemoteError):
+        return error.code == ResponseCode.SYSTEM_ERROR
     if isinstance(error, ConnectionLostError):
         return error.request_sent
     return isinstance(error, RequestTimeoutError)

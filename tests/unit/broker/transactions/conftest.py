@@ -80,7 +80,7 @@ class TransactionRig(Rig):
         said = {"TRAN_MSG": "true", "PGROUP": GROUP} | properties
         return self.sent_ok(topic, body, said, sysFlag=4)
 
-    def end(self, sent: Command, state: int, **changes: Any) -> Command | None:
+    def end(self, sent: Command, state: int, *, peer: ListPeer | None = None, **changes: Any) -> Command | None:
         """The answer to a decision about the half message of an answer, or of a question."""
         fields = sent.fields
         position = fields.get("commitLogOffset") or int(fields["msgId"][16:], 16)
@@ -94,7 +94,7 @@ class TransactionRig(Rig):
             "msgId": fields["transactionId"],
             "transactionId": fields["transactionId"],
         }
-        return self.try_call(RequestCode.END_TRANSACTION, asked | changes)
+        return self.try_call(RequestCode.END_TRANSACTION, asked | changes, peer=peer)
 
     def ended(self, sent: Command, state: int, **changes: Any) -> tuple[int, str | None]:
         """Code and remark of the answer to a decision."""

@@ -94,3 +94,14 @@ def test_a_damaged_half_message_is_not_committed_and_goes_to_quarantine(
     assert tx.questions(peer) == []
     assert tx.store.max_offset(QUARANTINE_TOPIC, 0) == 1
     assert (tx.undecided, tx.transactions.is_releasing) == (0, False)
+
+
+def test_a_decision_of_which_nobody_knows_whether_it_stays_is_not_refused(tx: TransactionRig) -> None:
+    """Its producer keeps it for the question of whoever leads next."""
+    sent = tx.half()
+    tx.store.confirmation.hold_for_copies(tx.store.confirm_offset)
+    peer = tx.peer()
+    assert tx.end(sent, COMMIT, peer=peer) is None
+    tx.store.confirmation.give_up_waiting()
+    (answer,) = peer.take()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
