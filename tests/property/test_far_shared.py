@@ -2,7 +2,8 @@
 once, at the time it was given last, or was recalled.
 
 A run is random sends, recalls, waits and compactions at the leader, copies of its log that come late, followers that begin with nothing
-after retention, ends of processes, and changes of who leads, after which the one before goes on as if it still did.
+after retention, ends of processes, and changes of who leads, after which the one before goes on as if it still did. Every second run is
+that of a group: writers have epochs, and a deposed leader goes on removing what the next one was known to have let go of.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ class Broker:
         self.follower: Broker | None = None
         """Who is known to copy this one's log."""
         self.leads = leads
+        self.epoch: int | None = None
+        self.known_end: int | None = None
+        """Of a zombie in a group: up to where the follower was known to have the log."""
         self.open()
 
     def open(self) -> None:
@@ -60,12 +64,16 @@ class Broker:
 
     def lead(self) -> None:
         self.leads = True
+        if self.run.epoch and self.known_end is None:
+            self.run.epoch += 1
+            self.epoch = self.run.epoch
         self.share()
         self.far.lead()
 
     def share(self) -> None:
         self.far.far.share(
-            Sharing(MARK, f"{self.number:016x}" * 2, self.followed, self.copies_have, self.began), takes=True
+            Sharing(MARK, f"{self.number:016x}" * 2, self.followed, self.copies_have, self.began, self.epoch),
+            takes=True,
         )
 
     def began(self, writer: str) -> None:
@@ -75,6 +83,8 @@ class Broker:
 
     def copies_have(self, position: int) -> bool:
         follower = self.follower
+        if self.known_end is not None:
+            return self.known_end >= position
         if follower is None:
             return True
         return (
@@ -109,6 +119,8 @@ class Run:
     def __init__(self, root: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.root = root
+        self.epoch = seed % 2
+        """Of a group, which rises; 0 of a pair."""
         self.clock = ManualClock()
         assert ArrowTier(str(root / "far")).mark(MARK) == MARK
         self.leader = Broker(self, 0, leads=True)
@@ -214,6 +226,8 @@ class Run:
             pass
         self.remember()
         zombie, self.leader = self.leader, self.follower
+        if self.epoch:
+            zombie.known_end = self.far.store.log.end
         self.leader.lead()
         self.zombies.append(zombie)
         for _ in range(self.chance.randrange(6)):
@@ -256,7 +270,7 @@ def test_every_message_reaches_the_wheel_of_who_leads_once(seed: int) -> None:
     run(seed)
 
 
-def _lead_always(tier: ArrowTier, directory: str, writer: str, takes_over: bool) -> str:
+def _lead_always(tier: ArrowTier, directory: str, writer: str, takes_over: bool, epoch: int | None = None) -> str:
     """Nobody looks who else writes, nor says that he does."""
     return ""
 

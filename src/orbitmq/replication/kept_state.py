@@ -33,6 +33,8 @@ class FarStorage(msgspec.Struct, omit_defaults=True):
     """Ids of slaves that have said that they share it."""
     followed: bool = False
     """This broker has followed another one that writes there, and has not written there since."""
+    named: bool = False
+    """The view of its replicated group names it."""
 
 
 class Demoted(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@
     leave                        a member that may have lost data  same    without it
     accept_loss                  a person                          +1      the named member alone
     add_learner, remove          a person                          same    as it was, or without the removed one
+    with_far                     the leader                        same    as it was
     view_after_restore           a person                          +1,000  the named member alone
 
 Rules of this file
@@ -43,6 +44,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: tuple[str, ...]
     learners: tuple[str, ...] = ()
     """Members that are sent the log and not waited for."""
+    far: str = ""
+    """Mark of the storage of the far tier that all members share; empty where the group has none. It never changes again: messages may lie
+    there."""
 
     def __post_init__(self) -> None:
         members = [*self.in_sync, *self.learners]
@@ -142,6 +146,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"{member} cannot be removed")
         return self._next(in_sync=_without(self.in_sync, member), learners=_without(self.learners, member))
 
+    def with_far(self, mark: str) -> View:
+        """All members read the storage with this mark."""
+        if self.far:
+            raise ValueError(f"the far tier of the group lies in the storage with the mark {self.far}")
+        return self._next(far=mark)
+
     def _next(
         self,
         *,
@@ -150,6 +160,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         claim: str | None = None,
         in_sync: Iterable[str] | None = None,
         learners: Iterable[str] | None = None,
+        far: str | None = None,
     ) -> View:
         return View(
             epoch=self.epoch if epoch is None else epoch,
@@ -158,17 +169,20 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             claim=self.claim if claim is None else claim,
             in_sync=tuple(sorted(self.in_sync if in_sync is None else in_sync)),
             learners=tuple(sorted(self.learners if learners is None else learners)),
+            far=self.far if far is None else far,
         )
 
 
-def first_view(founder: str, others: Iterable[str] = ()) -> View:
+def first_view(founder: str, others: Iterable[str] = (), *, far: str = "") -> View:
     """Of a new group: its log is the founder's, and nobody leads yet."""
-    return View(epoch=0, serial=1, leader="", claim="", in_sync=(founder,), learners=tuple(sorted(others)))
+    return View(epoch=0, serial=1, leader="", claim="", in_sync=(founder,), learners=tuple(sorted(others)), far=far)
 
 
-def view_after_restore(member: str, others: Iterable[str], seen: tuple[int, int], held: View | None) -> View:
+def view_after_restore(
+    member: str, others: Iterable[str], seen: tuple[int, int], held: View | None, *, far: str = ""
+) -> View:
     """`member` is to lead by a person's word, after the engine had forgotten what was `seen` of it (epoch, serial) and has `held` now. The
-    epoch is beyond all that were given since: two writers never have one."""
+    epoch is beyond all that were given since: two writers never have one. `far` is the mark that the member knows."""
     epoch, serial = seen if held is None else (max(seen[0], held.epoch), max(seen[1], held.serial))
     learners = {*others, *(() if held is None else held.members)} - {member}
     return View(
@@ -178,6 +192,7 @@ def view_after_restore(member: str, others: Iterable[str], seen: tuple[int, int]
         claim=ACCEPTED_LOSS,
         in_sync=(member,),
         learners=tuple(sorted(learners)),
+        far=far or ("" if held is None else held.far),
     )
 
 

@@ -31,10 +31,11 @@ def far_place(settings: ServerSettings) -> str:
 
 def far_folders(settings: ServerSettings, files: Files) -> list[Path]:
     """Where the tier lies in a local directory: that one, so that the store can claim it. Brokers with one configuration file would else
-    write their files over each other's, which have the same names. It is made where a key names it. A slave claims none: its master may
-    share it, and who writes there says so in it."""
+    write their files over each other's, which have the same names. It is made where a key names it. A slave or a member of a group claims
+    none: others share it, and who writes there says so in it."""
     place = far_place(settings)
-    if settings.replication.kind is BrokerKind.SLAVE and settings.broker.timer_far_url:
+    is_shared = settings.replication.kind is BrokerKind.SLAVE or settings.replication.is_member
+    if is_shared and settings.broker.timer_far_url:
         return []
     if "://" in place and not place.startswith("file://"):
         return []

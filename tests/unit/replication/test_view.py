@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.limits.group import GROUP_MEMBERS_MAX
-from orbitmq.replication.view import View, first_view
+from orbitmq.replication.view import View, first_view, view_after_restore
 
 
 def view_of(leader: str, in_sync: str, learners: str = "") -> View:
@@ -97,3 +97,14 @@ def test_an_engine_that_went_back_is_known_by_epoch_or_change(epoch: int, serial
 def test_what_is_no_view_is_refused(leader: str, in_sync: str, learners: str) -> None:
     with pytest.raises(ValueError, match=r"members|in sync"):
         view_of(leader, in_sync, learners)
+
+
+def test_the_storage_of_the_far_tier_stays_named_whatever_changes() -> None:
+    view = first_view("a", ["b"]).with_far("mark")
+    for changed in (
+        view.admit("b"), view.take_over("a", "life"), view.accept_loss("b"), view.add_learner("c"), view.remove("b"),
+        view_after_restore("b", (), (3, 9), view), view_after_restore("b", (), (3, 9), None, far="mark"),
+    ):  # fmt: skip
+        assert changed.far == "mark"
+    with pytest.raises(ValueError, match="lies in the storage with the mark"):
+        view.with_far("another")

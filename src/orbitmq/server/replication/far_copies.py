@@ -14,36 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from orbitmq.errors import OrbitError, StoreDamagedError
+from orbitmq.errors import OrbitError
 from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.kept_state import FarStorage
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.replication.shared_storage import SharedStorage
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
 from orbitmq.timing.far.sharing import Sharing
-from orbitmq.timing.far.state_file import decode_state
-from orbitmq.timing.far.tier import FarTierError, Tier, refuse_foreign, refuse_other_storage
 
 if TYPE_CHECKING:
     from orbitmq.server.replication.slave_port import SlavePort
     from orbitmq.timing.far.far_timers import FarTimers
 
 logger = logging.getLogger("orbitmq.replication")
-T = TypeVar("T")
 
-MARK_BYTES: Final = 16
 UNMARKED: Final = "-"
 """In a request for a ticket: the storage bears no mark."""
-
-
-class FarStateUntaken(OrbitError):
-    """A slave could not begin with what its master knows of the far tier."""
 
 
 class FarCopies:
@@ -51,11 +43,9 @@ class FarCopies:
 
     def __init__(self, far: FarTimers | None, place: str, store: MessageStore, kept: KeptFile, worker: Worker) -> None:
         self._far = far
-        self._keeper: Final = None if far is None else far.keeper
+        self._shared = None if far is None or far.keeper is None else SharedStorage(far, place, store, kept, worker)
         self._place = place
-        self._store = store
         self._kept = kept
-        self._worker = worker
         self._port: SlavePort | None = None
         self._asked_unmarked: set[int] = set()
         """Ids of slaves that were sent to look for the mark again, since it is there."""
@@ -129,7 +119,7 @@ class FarCopies:
 
     def prepare(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
         """What a slave that wants a ticket is told of the far tier, or why it gets none: at once where it shares nothing."""
-        if self._keeper is None or not self._place or not wanted.far:
+        if self._shared is None or not self._place or not wanted.far:
             why_not = self.why_not(wanted.far)
             done(FollowRefused(why_not) if why_not else FollowAnswer())
             return
@@ -149,8 +139,9 @@ class FarCopies:
         task.add_done_callback(self._tasks.discard)
 
     async def _prepared(self, wanted: FollowRequest) -> FollowAnswer:
+        assert self._shared is not None
         if not self._kept.state.far.mark:
-            await self._mark()
+            await self._shared.have_mark()
         mark = self._kept.state.far.mark
         if wanted.far == UNMARKED and wanted.broker_id not in self._asked_unmarked:
             if len(self._asked_unmarked) >= COPIES_MAX:
@@ -167,45 +158,11 @@ class FarCopies:
         self._asked_unmarked.discard(wanted.broker_id)
         return FollowAnswer(far=mark) if wanted.end else await self._published()
 
-    async def _mark(self) -> None:
-        """Have the storage bear a mark, which this broker knows from then on."""
-        assert self._far is not None
-        storage, store_id, serial = self._kept.state.far, self._far.saving.store_id, self._far.saving.serial
-        mark = os.urandom(MARK_BYTES).hex()
-
-        def looked(tier: Tier) -> str:
-            opened = tier.open()
-            refuse_foreign(opened, serial, store_id)
-            return tier.mark("") if opened.store else ""
-
-        own = await self._asked(looked)  # of storage that says it is this store's, where what was kept of it is lost
-        await self._saved(FarStorage(own or mark, self._place, storage.sharers, storage.followed))
-        found = await self._asked(lambda tier: tier.mark(mark))
-        if found != self._kept.state.far.mark:
-            await self._saved(FarStorage())
-            raise FollowRefused(
-                f"the storage of the far tier, {self._place}, bears the mark {found} of another group of brokers",
-                remedy="give every group storage of its own (timerFarUrl)",
-            )
-
     async def _published(self) -> FollowAnswer:
         """The state as of now lies beside the files."""
-        assert self._far is not None
-        saved: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._store.save_durably(lambda is_durable: None if saved.done() else saved.set_result(is_durable))
-        if not await saved:
-            raise FollowRefused("what is known of the far tier could not be saved: ask again")
-        mark, saving = self._kept.state.far.mark, self._far.saving
-        content, serial = saving.content, saving.serial
-        if content is None:
-            return FollowAnswer(far=mark)
-
-        def publish(tier: Tier) -> None:
-            refuse_other_storage(tier.mark(""), mark)
-            tier.publish(content)
-
-        await self._asked(publish)
-        return FollowAnswer(far=mark, far_store=saving.store_id, far_serial=serial)
+        assert self._shared is not None
+        store_id, serial = await self._shared.publish()
+        return FollowAnswer(far=self._kept.state.far.mark, far_store=store_id, far_serial=serial)
 
     def granted(self, slave_id: int, told: FollowAnswer, answer: FollowAnswer) -> bool:
         """A slave gets a ticket with this answer, in which goes what it is told of the tier; before that is saved. Whether there is more
@@ -224,11 +181,11 @@ class FarCopies:
         """What this slave says of its storage: nothing where its settings name none. FarTierError where it cannot be reached, and was not
         read before."""
         storage = self._kept.state.far
-        if not self._place or self._keeper is None:
+        if not self._place or self._shared is None:
             return ""
         if storage.mark and storage.url == self._place:
             return storage.mark
-        return await self._asked(lambda tier: tier.mark("")) or UNMARKED
+        return await self._shared.found_mark() or UNMARKED
 
     async def take(self, answer: FollowAnswer) -> None:
         """The master gave a ticket: both share the storage, or not. Raises OrbitError where this slave cannot begin with what the master
@@ -236,47 +193,10 @@ class FarCopies:
         told = FarStorage(answer.far, self._place, [], followed=True) if answer.far else FarStorage()
         if not answer.far and self._far is not None and self._far.held.files.by_name:
             return  # whatever the master shares now: they lie where they lie
-        if answer.far_serial:
-            await self._take_state(answer)
+        if answer.far_serial and self._shared is not None:
+            count = await self._shared.take_state(answer.far_store, answer.far_serial)
+            logger.info("this slave begins with %d messages in the files of the far tier", count)
         if told != self._kept.state.far:
-            await self._saved(told)
-
-    async def _take_state(self, answer: FollowAnswer) -> None:
-        assert self._far is not None
-        try:
-            saved = decode_state(await self._asked(lambda tier: tier.manifest()))
-        except StoreDamagedError as error:
-            raise FarStateUntaken(f"the state that the master put beside the far tier's files: {error}") from error
-        if saved.store != answer.far_store or saved.serial < answer.far_serial:
-            raise FarStateUntaken(
-                f"the state beside the far tier's files is not the one that the master put there (number {saved.serial} of "
-                f"{saved.store}, expected {answer.far_serial} of {answer.far_store})",
-                remedy="it is asked again; if it stays so, another broker writes there: stop that one",
-            )
-        taken: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._far.take_state(saved, self._worker, lambda error: None if taken.done() else taken.set_result(error))
-        if (why_not := await taken) is not None:
-            raise FarStateUntaken(f"what is known of the far tier's files could not be saved: {why_not}") from why_not
-        logger.info("this slave begins with %d messages in the files of the far tier", saved.pending)
-
-    # --- both -------------------------------------------------------------------------------------------------------
-
-    async def _asked(self, job: Callable[[Tier], T]) -> T:
-        """Raises FarTierError."""
-        assert self._keeper is not None
-        answered: asyncio.Future[T | BaseException] = asyncio.get_running_loop().create_future()
-        self._keeper.ask(job, lambda result: None if answered.done() else answered.set_result(result))
-        result = await answered
-        if isinstance(result, OrbitError):
-            raise result
-        if isinstance(result, BaseException):
-            raise FarTierError(f"{type(result).__name__}: {result}") from result
-        return result
-
-    async def _saved(self, storage: FarStorage) -> None:
-        """Raises FollowRefused."""
-        self._kept.state.far = storage
-        saved: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._kept.save(lambda why_not: None if saved.done() else saved.set_result(why_not))
-        if why_not := await saved:
-            raise FollowRefused(why_not)
+            self._kept.state.far = told
+            if why_not := await self._kept.saved():
+                raise FollowRefused(why_not)

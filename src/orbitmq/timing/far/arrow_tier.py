@@ -69,7 +69,7 @@ from orbitmq.timing.far.tier import (
     Opened,
     Rows,
 )
-from orbitmq.timing.far.writers import WRITERS, latest_writer, next_writer, writer_of
+from orbitmq.timing.far.writers import WRITERS, latest_writer, next_writer, remedy_for, writer_of
 from orbitmq.units import DAY_MS
 
 R = TypeVar("R")
@@ -112,9 +112,9 @@ class ArrowTier:
             return self.storage.write_once(MARK_FILE, wanted.encode()).decode("ascii", "replace")
         return (self.storage.read(MARK_FILE) or b"").decode("ascii", "replace")
 
-    def lead(self, directory: str, writer: str, takes_over: bool) -> str:
+    def lead(self, directory: str, writer: str, takes_over: bool, epoch: int | None = None) -> str:
         if not writer:
-            name = next_writer(self._writers(), directory, token_hex(4), takes_over=takes_over)
+            name = next_writer(self._writers(), directory, token_hex(4), takes_over=takes_over, epoch=epoch)
             if name is not None:
                 self.storage.write(f"{WRITERS}/{name}", name.encode())
             writer = name or ""
@@ -122,8 +122,7 @@ class ArrowTier:
         if (last := latest_writer(known)) != writer:
             raise FarUnreachableError(
                 f"another broker took over the storage of the far tier ({last or 'and its name was removed'})",
-                remedy="if that one leads, start this one as its slave (brokerRole=SLAVE) on an empty directory; if this one is "
-                f"to lead, stop that one and remove {WRITERS}/ from the storage",
+                remedy=remedy_for(last),
             )
         for earlier in known:
             if earlier < writer:

@@ -70,13 +70,7 @@ from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.sharing import StorageEntry
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import StateFile
-from orbitmq.timing.far.tier import (
-    Compaction,
-    FarFileDamagedError,
-    Rows,
-    Tier,
-    view_of,
-)
+from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Tier, view_of
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.timing")
@@ -101,6 +95,10 @@ class _Leaving(NamedTuple):
 
 _Outcome = tuple[Sequence[_Leaving], Change | None]
 """Result of a step: messages that leave the tier, and behind them the change that the log notes."""
+
+
+def _claimed(tier: Tier) -> None:
+    """Who enters the storage writes there."""
 
 
 class _Batch:
@@ -277,7 +275,8 @@ class FarKeeper:
             return True
         if self.is_waiting:
             return False
-        steps = (
+        steps: tuple[Callable[[], bool], ...] = (
+            lambda: self.storage.has_to_claim and self._run(_claimed),
             self._promote_from_file,
             self._salvage,
             lambda: self._land(store),

@@ -37,6 +37,8 @@ class Sharing(NamedTuple):
     """Whether every copy that is known follows now, and has the log up to a position."""
     began: Callable[[str], None] = _nobody
     """Told the name under which this broker writes there from now on."""
+    epoch: int | None = None
+    """Of a replicated group, in which this broker leads; None of a pair."""
 
 
 class StorageEntry:
@@ -62,15 +64,20 @@ class StorageEntry:
         if sharing.mark and not self.is_open:
             refuse_other_storage(tier.mark(""), sharing.mark)
         if self.writer:
-            tier.lead(sharing.directory, self.writer, False)
+            tier.lead(sharing.directory, self.writer, False, None)
         if self.is_open:
             return False
         opened = tier.open()
         refuse_foreign(opened, self._saving.serial, self._saving.store_id, is_shared=bool(sharing.mark))
         if sharing.mark and not self.writer:
-            self.writer = tier.lead(sharing.directory, "", sharing.takes_over)
+            self.writer = tier.lead(sharing.directory, "", sharing.takes_over, sharing.epoch)
         self.is_open = True
         return True
+
+    @property
+    def has_to_claim(self) -> bool:
+        """Whether this broker leads a group and has not begun to write there: then whoever led before finds that out."""
+        return self.sharing.epoch is not None and not self.writer
 
     def tell(self) -> None:
         """A step ended well: who waits hears of a tenure that it began."""

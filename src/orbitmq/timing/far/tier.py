@@ -160,9 +160,9 @@ class Tier(Protocol):
         gets that one where it has none. Nothing else is made."""
         ...
 
-    def lead(self, directory: str, writer: str, takes_over: bool) -> str:
+    def lead(self, directory: str, writer: str, takes_over: bool, epoch: int | None) -> str:
         """Write to shared storage from now on, as a new writer, or go on as `writer`. Answers the name. Raises FarUnreachableError
-        where another broker writes by now; see `writers`."""
+        where another broker writes by now, or with an epoch of a group one of a later one; see `writers`."""
         ...
 
     def manifest(self) -> bytes:

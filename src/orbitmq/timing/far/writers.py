@@ -7,6 +7,8 @@ Rules of this file
 1. Pure: names in, names out. Reading and writing them is `arrow_tier`.
 2. A broker that led before goes on only while nobody else wrote his name behind its own. One that followed takes over from whoever led:
    somebody decided that it leads.
+3. In a replicated group the epoch decides, which belongs to one process: its number stands in the writer's, beyond all of pairs. Who leads
+   in an earlier epoch never comes behind who leads in a later one.
 """
 
 from __future__ import annotations
@@ -19,22 +21,46 @@ WRITERS: Final = "writers"
 WRITER_DIRECTORY_CHARS: Final = 16
 """Of the id of a broker's directory, in the name of a writer."""
 
+EPOCHS_FROM: Final = 5_000_000_000
+"""Added to an epoch of a group, which has 31 bits, in the number of a writer of ten digits: a group's come behind those of a pair."""
+
 _WRITER: Final = re.compile(r"[0-9]{10}-[0-9a-f]{16}-[0-9a-f]{8}")
 
 
-def next_writer(known: Iterable[str], directory: str, random: str, *, takes_over: bool) -> str | None:
-    """The name of a new writer behind all known ones; None where another broker wrote last and this one does not take over."""
+def next_writer(
+    known: Iterable[str], directory: str, random: str, *, takes_over: bool, epoch: int | None = None
+) -> str | None:
+    """The name of a new writer behind all known ones; None where another broker wrote last and this one does not take over, or, with an
+    epoch, where one of a later epoch did. Within an epoch its process keeps its name."""
     last = latest_writer(known)
     own = directory[:WRITER_DIRECTORY_CHARS]
-    if last and not takes_over and last.split("-")[1] != own:
-        return None
-    number = int(last.split("-")[0]) + 1 if last else 1
-    return f"{number:010d}-{own}-{random}"
+    last_number = int(last.split("-")[0]) if last else 0
+    if epoch is None:
+        if last and not takes_over and last.split("-")[1] != own:
+            return None
+        return f"{last_number + 1:010d}-{own}-{random}"
+    number = EPOCHS_FROM + epoch
+    if last_number < number:
+        return f"{number:010d}-{own}-{random}"
+    return last if last_number == number and last.split("-")[1] == own else None
 
 
 def latest_writer(known: Iterable[str]) -> str:
     """The writer that counts; empty where there is none. Other names are passed over."""
     return max((name for name in known if _WRITER.fullmatch(name)), default="")
+
+
+def remedy_for(last: str) -> str:
+    """What a person does where a broker is not the writer that counts, which is `last`."""
+    if last and int(last.split("-")[0]) >= EPOCHS_FROM:
+        return (
+            "a member of a group that was deposed follows the next leader by itself; a broker that is in no group any more writes again "
+            f"when {WRITERS}/ is removed from the storage"
+        )
+    return (
+        "if that one leads, start this one as its slave (brokerRole=SLAVE) on an empty directory; if this one is to lead, stop that "
+        f"one and remove {WRITERS}/ from the storage"
+    )
 
 
 def written_by(writer: str, random: str) -> str:

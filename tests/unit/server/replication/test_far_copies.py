@@ -20,8 +20,9 @@ from orbitmq.limits.replication import COPIES_MAX
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.kept_state import REPLICATION_FILE, FarStorage, read_state
 from orbitmq.replication.ticket_office import FollowRefused
-from orbitmq.server.replication.far_copies import UNMARKED, FarCopies, FarStateUntaken
+from orbitmq.server.replication.far_copies import UNMARKED, FarCopies
 from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.replication.shared_storage import FarStateUntaken
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.far.arrow_tier import ArrowTier

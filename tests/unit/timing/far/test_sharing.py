@@ -81,6 +81,18 @@ def test_who_led_before_goes_on_only_while_nobody_else_wrote() -> None:
     assert next_writer([own, again, other], FIRST, "dddddddd", takes_over=False) is None
 
 
+def test_of_a_group_an_earlier_epoch_never_comes_behind_a_later_one() -> None:
+    pair = str(next_writer([], FIRST, "ffffffff", takes_over=False))
+    fourth = str(next_writer([pair], FIRST, "aaaaaaaa", takes_over=True, epoch=4))
+    assert latest_writer([pair, fourth]) == fourth, "behind all writers of a pair"
+    assert next_writer([fourth], FIRST, "00000000", takes_over=True, epoch=4) == fourth, "an epoch has one name"
+    assert next_writer([fourth], SECOND, "bbbbbbbb", takes_over=True, epoch=4) is None, "and one process"
+    sixth = str(next_writer([fourth], SECOND, "cccccccc", takes_over=True, epoch=6))
+    assert next_writer([fourth, sixth], FIRST, "dddddddd", takes_over=True, epoch=5) is None
+    alone = str(next_writer([fourth, sixth], FIRST, "eeeeeeee", takes_over=True))
+    assert latest_writer([sixth, alone]) == alone, "a broker that is in no group any more goes on"
+
+
 def test_a_file_says_who_wrote_it_and_no_two_have_one_name(leader: LittleFar) -> None:
     landed(leader)
     landed(leader)
@@ -302,6 +314,57 @@ def test_storage_that_is_away_only_costs_time(leader: LittleFar, tmp_path: Path)
     (tmp_path / "away").rename(tmp_path / "far")
     leader.advance(11 * DAY_MS)
     assert len(leader.wheel()) == 4
+
+
+def test_who_leads_a_group_claims_the_storage_before_it_has_anything_to_write(
+    leader: LittleFar, tmp_path: Path
+) -> None:
+    leader.far.share(Sharing(MARK, FIRST, True, epoch=3), takes=True)
+    leader.far.detach()
+    leader.far.attach(leader.store)
+    leader.advance(1)
+    assert [path.name.split("-")[0] for path in (tmp_path / "far" / "writers").iterdir()] == ["5000000003"]
+
+
+@pytest.mark.parametrize("held_at", ["land", "remove", "compact"])
+def test_a_deposed_leader_that_was_held_inside_a_step_harms_nothing(
+    held_at: str, leader: LittleFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked who writes, was frozen, and goes on when the next leader has claimed the storage, and written there."""
+    leader.far.detach()
+    leader.far.share(Sharing(MARK, FIRST, True, epoch=3), takes=True)
+    leader.far.attach(leader.store)
+    landed(leader, days=5)
+    landed(leader, days=20)
+    next_one = follower(leader, tmp_path)
+    next_one.far.share(Sharing(MARK, SECOND, True, epoch=4), takes=True)
+    held: list[str] = []
+    real = getattr(leader.tier, held_at)
+
+    def holding(*arguments: object) -> object:
+        if not held:
+            held.append(held_at)
+            next_one.copy(leader)
+            next_one.lead()
+            landed(next_one, days=30)
+        return real(*arguments)
+
+    monkeypatch.setattr(leader.tier, held_at, holding)
+    if held_at == "land":
+        leader.send(leader.clock.now_ms() + 10 * DAY_MS)
+    else:
+        leader.far.compact()
+    leader.advance(HOUR_MS)
+    leader.save()
+    leader.advance(HOUR_MS)
+    assert held, "it was in that step"
+    leader.far.compact()
+    leader.advance(HOUR_MS)
+    assert leader.far.keeper is not None
+    assert "another broker took over" in (leader.far.keeper.trouble or "")
+    next_one.advance(31 * DAY_MS)
+    assert next_one.far.held.files.reasons() == {}
+    assert len(next_one.wheel()) == (10 if held_at == "land" else 9), "each once"
 
 
 def test_another_store_is_refused_as_before_where_nothing_is_shared(open_far: OpenFar, tmp_path: Path) -> None:

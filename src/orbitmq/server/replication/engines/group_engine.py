@@ -56,6 +56,8 @@ class MemberPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the program."""
     claim: str = ""
     """Of the process, as in `View.claim`: two with one name are told apart by it."""
+    far: str = ""
+    """The mark that it reads in the storage of its far tier, while the view names none; empty where it reads none."""
 
 
 class GroupEngine(Protocol):

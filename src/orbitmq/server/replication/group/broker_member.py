@@ -3,7 +3,7 @@
 Rules of this file
 1. It begins as a copy that follows nobody. What it becomes is said by the engine, and done by `group_duties`.
 2. An id at the name servers is 0 for the leader; else the member's place among the names of the view, from 1.
-3. The group's far tier is not built: nothing is taken into it, and a store that has messages there is refused.
+3. What the far tier needs comes before the core begins: storage that is the group's, and for an empty log what the leader knows of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import asyncio
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.errors import ConfigurationError
-from orbitmq.limits.group import GROUP_MEMBERS_MAX
+from orbitmq.errors import OrbitError
+from orbitmq.limits.group import GROUP_MEMBERS_MAX, JOINING_RETRY_MS
 from orbitmq.release import VERSION
 from orbitmq.replication.epoch_marks import EpochMarks
 from orbitmq.replication.range_answers import OwnLog
@@ -28,8 +28,10 @@ from orbitmq.server.replication.engines.etcd import opened_engine
 from orbitmq.server.replication.engines.group_engine import MemberPlace
 from orbitmq.server.replication.group.driver import Driver
 from orbitmq.server.replication.group.engine_calls import EngineCalls
+from orbitmq.server.replication.group.far_naming import FarNaming
 from orbitmq.server.replication.group.founding import Founding, NotOfGroup
 from orbitmq.server.replication.group.group_duties import GroupDuties
+from orbitmq.server.replication.group.group_far import GroupFar
 from orbitmq.server.replication.group.group_log import GroupLog
 from orbitmq.server.replication.group.link_source import LinkSource, OwnName
 from orbitmq.server.replication.group.member_links import MemberLinks
@@ -42,7 +44,6 @@ from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.timing.appending import Appenders
-from orbitmq.timing.far.sharing import Sharing
 
 if TYPE_CHECKING:
     from orbitmq.broker.derived_state import DerivedState
@@ -83,18 +84,23 @@ class BrokerMember:
         self.own: Final = OwnName(
             identity.cluster, identity.name, name, self._record.directory, os.urandom(PROCESS_ID_BYTES).hex()
         )
-        _refuse_far(derived, settings.broker.timer_far_url)
-        self.log: Final = GroupLog(store, self._record.marks, process.clock)
+        self.far: Final = GroupFar(
+            process, derived.far, store, self._record.file, self._saver, self.own, self._all_have
+        )
+        self.log: Final = GroupLog(store, self._record.marks, process.clock, self.far.why_not_from)
         self.duties: Final = GroupDuties(
-            store, appenders, self._tables, changes, settle=settle, registered=self._registered
+            store, appenders, self._tables, changes, settle=settle, begins=self.far.lead, registered=self._registered
         )
         self.mending: Final = self._made_mending()
         self.port: Final = MemberPort(process, self.own, self._heard)
         self.source: Final = self._made_source()
         self.links = MemberLinks(process, self.source, self.port, self._follows)
         self.calls: Final = self._made_calls()
+        self.naming: Final = FarNaming(self.far, self.calls, self.own)
         self._founding: Founding | None = None
         self._begins: asyncio.Task[None] | None = None
+        self._entering: asyncio.Task[None] | None = None
+        self._waits_for = "the engine"
         self._not_of_group = ""
         self._seen_view: object = None
 
@@ -164,17 +170,58 @@ class BrokerMember:
                     self.own.group,
                     self.own.name,
                     before,
+                    far=self.far,
                     has_log=self.store.log.written_end > 0,
                     keep=lambda epoch: self._record.keep_first(epoch, self.log.marks),
                 )
                 before = await self._founding.become_member()
                 self._founding = None
+            elif self.far.named:
+                await self._until_done(lambda: self.far.enter(self.far.named))
+            if not self.store.log.written_end:
+                await self._until_done(self._begin_empty)
             self.calls.be_present()
             self._take_part(before)
         except NotOfGroup as error:
             self._not_of_group = str(error)
             logger.error("this broker is no member of its group: %s", error)
             self.duties.stop(str(error))
+
+    async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Try it again while something is away. Raises NotOfGroup."""
+        while True:
+            try:
+                return await attempt()
+            except NotOfGroup:
+                raise
+            except OrbitError as error:
+                if str(error) != self._waits_for:
+                    self._waits_for = str(error)
+                    logger.warning("this broker takes no part in its group yet: %s", error)
+            await asyncio.sleep(JOINING_RETRY_MS / 1_000)
+
+    async def _begin_empty(self) -> None:
+        """Raises OrbitError."""
+        if not self.far.named:
+            return
+        view = (await self.calls.engine.read(self.own.group)).view
+        if view is None or view.leader in ("", self.own.name):
+            if view is not None and view.members == (self.own.name,):
+                return
+            raise OrbitError("nobody leads the group who could say what is known of the far tier's files")
+        places = await self.calls.engine.places(self.own.group)
+        leader = next((place.address for place in places if place.name == view.leader), "")
+        if not leader:
+            raise OrbitError(f"the leader {view.leader} is not present, which knows what lies in the far tier's files")
+        await self.far.begin_empty(leader)
+
+    def _all_have(self, position: int) -> bool:
+        driver = self.driver
+        if driver is None or driver.replica.view is None:
+            return False
+        end_of = driver.replica.counting.end_of
+        others = [name for name in driver.replica.view.members if name != self.own.name]
+        return all((end_of(name) or -1) >= position for name in others)
 
     def _take_part(self, kept: KeptEpoch) -> None:
         process, store = self.process, self.store
@@ -200,13 +247,15 @@ class BrokerMember:
         """Before the store is closed."""
         if self.driver is not None:
             self.driver.close()
-        if self._begins is not None:
-            self._begins.cancel()
-            await asyncio.gather(self._begins, return_exceptions=True)
+        for task in filter(None, (self._begins, self._entering)):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         self.process.turn.remove(self._turn_ended)
         self.links.close()
+        await self.naming.close()
         await self.calls.close()
         await self.duties.close()
+        await self.far.close()
         await self.mending.stop()
         self._reader.close()
         self._saver.close()
@@ -232,6 +281,21 @@ class BrokerMember:
             own_id = self.member_id(self.own.name)
             if not self.duties.leads and self._registrar.identity.broker_id != own_id:
                 self._registrar.become(own_id)
+            if view is not None and not self.far.view_says(view):
+                self._far_named(view.far)
+
+    def _far_named(self, mark: str) -> None:
+        """The view names storage that this member has not read yet."""
+
+        async def enter() -> None:
+            try:
+                await self._until_done(lambda: self.far.enter(mark))
+            except NotOfGroup as error:
+                if self.driver is not None:
+                    self.driver.end(str(error))
+
+        if self._entering is None or self._entering.done():
+            self._entering = asyncio.get_running_loop().create_task(enter(), name="storage of the far tier")
 
     def _refused(self, name: str) -> None:
         if self.driver is not None:
@@ -251,6 +315,9 @@ class BrokerMember:
                 "another process, at %s, calls itself member %s and has another store: give each member a replicaName of its own",
                 own.address, self.own.name,
             )  # fmt: skip
+        view = None if self.driver is None else self.driver.replica.view
+        if view is not None:
+            self.naming.look(view, found, leads=self.duties.leads)
         if found == self.places:
             return
         self.places = found
@@ -291,27 +358,10 @@ class BrokerMember:
         if self._not_of_group:
             return self._not_of_group
         if self.driver is None:
-            return f"it waits for {'the engine' if self._founding is None else self._founding.waits_for}"
+            return f"it waits for {self._waits_for if self._founding is None else self._founding.waits_for}"
         return self.driver.stopped
 
     @property
     def unkept(self) -> str:
         """Why what is known of the group is not on the disk; empty where it is."""
         return self._record.trouble
-
-
-def _refuse_far(derived: DerivedState, url: str) -> None:
-    """What lies in the far tier would be a leader's alone."""
-    far = derived.far
-    if url:
-        raise ConfigurationError(
-            "timerFarUrl is set, and a far tier that the members of a group share is not built", remedy="remove it"
-        )
-    if far is None:
-        return
-    if far.held.pending_count:
-        raise ConfigurationError(
-            f"{far.held.pending_count} messages wait in the far tier, whose files the other members do not get",
-            remedy="`orbitmq timer far restore` brings them back into the log, at a broker that is no member yet",
-        )
-    far.share(Sharing(), takes=False)

@@ -146,7 +146,7 @@ class Driver:
             self._append_failed_ns = None
             self.tell(steps.SayHello())
         if self._log.store.is_over:
-            self._end(self._log.store.trouble)
+            self.end(self._log.store.trouble)
             return
         self._tell_dispatched()
         self._go_on(self.member.tick(self._clock.monotonic_ns()))
@@ -174,10 +174,10 @@ class Driver:
                 effects = self.member.step(given, self._clock.monotonic_ns(), self._clock.now_ms())
             self._tell_refusal()
         except (OrbitError, OSError, ValueError) as error:
-            self._end(f"the store of this member cannot do what its group needs: {error}")
+            self.end(f"the store of this member cannot do what its group needs: {error}")
         except Exception as error:
             logger.exception("a fault of the program in what a member of a group does")
-            self._end(f"a fault of the program: {type(error).__name__}: {error}")
+            self.end(f"a fault of the program: {type(error).__name__}: {error}")
         finally:
             self._is_busy = False
 
@@ -211,7 +211,7 @@ class Driver:
         self._see_log()
 
     def _begin_log(self, effect: steps.BeginLog) -> None:
-        self._log.begin(effect.marks)
+        self._log.begin(effect.start, effect.marks)
         self._see_log()
 
     def _append_bytes(self, effect: steps.AppendBytes) -> None:
@@ -275,9 +275,9 @@ class Driver:
         self._log.answer_unknown(effect.end)
 
     def _stop_member(self, effect: steps.StopMember) -> None:
-        self._end(f"{effect.reason} ({effect.remedy})")
+        self.end(f"{effect.reason} ({effect.remedy})")
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """This member takes part no more, and keeps its files."""
         if self.stopped or self._is_over:
             return

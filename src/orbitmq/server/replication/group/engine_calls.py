@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from orbitmq.limits.group import PLACES_READ_MS
 from orbitmq.replication import replica_steps as steps
 from orbitmq.server.replication.engines.group_engine import EngineError, GroupEngine, MemberPlace
@@ -36,33 +38,39 @@ class EngineCalls:
         self.engine: Final = engine
         self.trouble = ""
         self._group = group
-        self._place = place
+        self.place = place
+        """What is said of this member."""
         self._tell = tell
         self._took_places = took_places
+        self._presence: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._wants_places = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def be_present(self) -> None:
-        """Say from now on where this member is."""
-        self._begin("presence at the engine", self.engine.keep_present(self._group, self._place))
+    def be_present(self, far: str = "") -> None:
+        """Say from now on where this member is, and the mark that it reads in the storage of its far tier."""
+        if self._presence is not None:
+            self._presence.cancel()
+        self.place = msgspec.structs.replace(self.place, far=far)
+        self._presence = self._begin("presence at the engine", self.engine.keep_present(self._group, self.place))
 
     async def namesake(self) -> str:
         """Address of another process with another store that is present under our name; empty where there is none. Raises EngineError."""
-        own = self._place
+        own = self.place
         others = [place for place in await self.engine.places(self._group) if place.name == own.name]
         return next((place.address for place in others if place.store_id != own.store_id), "")
 
     async def others(self) -> list[str]:
         """Names of the others that are present: all of them are members. Raises EngineError."""
-        return [place.name for place in await self.engine.places(self._group) if place.name != self._place.name]
+        return [place.name for place in await self.engine.places(self._group) if place.name != self.place.name]
 
     def start(self) -> None:
         self._begin("watch of the engine", self._watch())
         self._begin("places of members", self._look_for_places())
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._tasks.append(task := asyncio.get_running_loop().create_task(work, name=name))
+        return task
 
     async def close(self) -> None:
         """Nothing is asked any more; this member is present no longer."""

@@ -11,8 +11,9 @@
 Rules of this file
 1. What says that a founder is no new directory is on its disk before the engine hears of the group.
 2. Who is present is a member already: where the engine holds nothing and somebody is, it has forgotten a group, and none is founded.
-3. A new directory takes no name under which another one is present: the set holds names, and one store in it is not the other.
-4. Whoever loses a race reads again. An engine without an answer is asked until it has one.
+3. Storage of the far tier is shared by all: who founds says which one, and who does not read it is no member (`group_far`).
+4. A new directory takes no name under which another one is present: the set holds names, and one store in it is not the other.
+5. Whoever loses a race reads again. An engine without an answer is asked until it has one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from orbitmq.errors import OrbitError
 from orbitmq.limits.group import FOUNDING_WAIT_MS, GROUP_MEMBERS_MAX, JOINING_RETRY_MS
@@ -36,6 +37,13 @@ class NotOfGroup(OrbitError):
     """This directory can be no member of the group."""
 
 
+class GroupStorage(Protocol):
+    """See `group_far`."""
+
+    async def found(self) -> str: ...
+    async def enter(self, mark: str) -> None: ...
+
+
 class Founding:
     """Of one directory that was no member yet."""
 
@@ -46,6 +54,7 @@ class Founding:
         name: str,
         before: KeptEpoch | None,
         *,
+        far: GroupStorage,
         has_log: bool,
         keep: Callable[[KeptEpoch | None], Awaitable[str]],
     ) -> None:
@@ -55,6 +64,7 @@ class Founding:
         self._group: Final = group
         self._name: Final = name
         self._before = before
+        self._far = far
         self._has_log = has_log
         self._keep = keep
         self._waited_ms = 0
@@ -77,12 +87,14 @@ class Founding:
                         )
                     elif self._has_log or self._waited_ms >= FOUNDING_WAIT_MS:
                         founded = await self._kept(KeptEpoch(boot=""))
-                        held = await self._calls.engine.compare_and_set(self._group, 0, first_view(self._name))
+                        first = first_view(self._name, far=await self._far.found())
+                        held = await self._calls.engine.compare_and_set(self._group, 0, first)
                         if held.view is not None and self._name in held.view.members:
                             logger.warning("this member founds the group %s; its log is the group's", self._group)
                     else:
                         self.waits_for = "a member that founds the group"
                 if held.view is not None:
+                    await self._far.enter(held.view.far)
                     if self._name in held.view.members:
                         return await self._is_member(founded)
                     await self._join(held.view, held)
@@ -90,6 +102,10 @@ class Founding:
             except EngineError as error:
                 self.waits_for = "the engine"
                 self._calls.failed(error)
+            except NotOfGroup:
+                raise
+            except OrbitError as error:
+                self._storage_failed(error)
             await asyncio.sleep(JOINING_RETRY_MS / 1_000)
             self._waited_ms += JOINING_RETRY_MS
 
@@ -102,6 +118,12 @@ class Founding:
                 self._has_waited = True
                 logger.warning("this broker waits for %s", self.waits_for)
             await asyncio.sleep(JOINING_RETRY_MS / 1_000)
+
+    def _storage_failed(self, error: OrbitError) -> None:
+        waits_for = f"the storage of the far tier: {error}"
+        if waits_for != self.waits_for:
+            self.waits_for = waits_for
+            logger.warning("this broker waits for %s", waits_for)
 
     async def _is_member(self, founded: KeptEpoch) -> KeptEpoch:
         if self._has_log and founded.boot:

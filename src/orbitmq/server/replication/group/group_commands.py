@@ -207,7 +207,9 @@ class GroupCommands:
                 f"the engine knows the group again, and {held.view.leader or 'nobody'} leads",
                 remedy="start this member again",
             )
-        wanted_view = view_after_restore(own, member.source.places, (seen.epoch, seen.serial), held.view)
+        wanted_view = view_after_restore(
+            own, member.source.places, (seen.epoch, seen.serial), held.view, far=member.far.named
+        )
         if (await engine.compare_and_set(group, held.revision, wanted_view)).view != wanted_view:
             raise GroupRefused("the group has changed meanwhile", remedy="ask again")
         member.duties.accept_loss()

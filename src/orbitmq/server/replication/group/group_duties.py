@@ -46,15 +46,17 @@ class GroupDuties:
         changes: RoleChanges,
         *,
         settle: Callable[[], object],
+        begins: Callable[[int], None],
         registered: Callable[[bool], None],
     ) -> None:
-        """`settle()`: what the log says of a broker of RocketMQ that led it is to be found out. `registered(leads)`: name servers are
-        told."""
+        """`settle()`: what the log says of a broker of RocketMQ that led it is to be found out. `begins(epoch)`: its parts are about to
+        append. `registered(leads)`: name servers are told."""
         self._store = store
         self._appenders = appenders
         self._tables = tables
         self._changes = changes
         self._settle = settle
+        self._begins = begins
         self._registered = registered
         self._work: asyncio.Task[None] | None = None
         self.leads = False
@@ -75,6 +77,7 @@ class GroupDuties:
         self._settle()
         self._store.allow(COPY)
         self._tables.copy_follows(True)
+        self._begins(epoch)
         self._attach()
         self._registered(True)
         self._then(self._changes.became_master)

@@ -10,6 +10,8 @@
     orbitmqReplicaMembers     JSON: name -> main port of those that are present
     orbitmqReplicaElections   times that this member became leader since its start
     orbitmqReplicaEngine      why the engine gives no answer; empty where it does
+    orbitmqReplicaFarMark     mark of the storage that the members share for the far tier; empty where they share none
+    orbitmqReplicaFarWaits    why they share none although timerFarUrl names it
 
 Rules of this file
 1. Everything is reckoned when somebody asks.
@@ -135,6 +137,8 @@ def facts_of(member: BrokerMember) -> dict[str, str]:
         "Members": msgspec.json.encode({name: one.address for name, one in sorted(member.places.items())}).decode(),
         "Elections": "0" if driver is None else str(driver.elections),
         "Engine": member.calls.trouble,
+        "FarMark": member.far.mark,
+        "FarWaits": member.naming.waits_for,
     }
     if member.duties.leads and view is not None:
         followers = followers_of(member)

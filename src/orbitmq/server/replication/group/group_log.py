@@ -8,7 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
@@ -31,9 +31,17 @@ QUEUE: Final = 0
 class GroupLog:
     """Of one open store. From here on it copies, until somebody lets it lead."""
 
-    def __init__(self, store: MessageStore, kept: Iterable[EpochMark], clock: Clock) -> None:
-        """`kept`: marks that were in the log when they were saved. Raises RecordError for a marker that cannot be read, OSError."""
+    def __init__(
+        self,
+        store: MessageStore,
+        kept: Iterable[EpochMark],
+        clock: Clock,
+        why_not_from: Callable[[int], str] = lambda start: "",
+    ) -> None:
+        """`kept`: marks that were in the log when they were saved. `why_not_from(start)`: why an empty log may not begin there; empty where
+        it may. Raises RecordError for a marker that cannot be read, OSError."""
         self.store: Final = store
+        self._why_not_from = why_not_from
         self._clock = clock
         store.only_copy(NOT_ATTACHED)
         store.confirmation.hold_for_copies(store.confirm_offset)
@@ -89,8 +97,10 @@ class GroupLog:
             raise StoreUnwritableError(f"the record of epoch {epoch} could not be written: {store.trouble}")
         self._marks = EpochMarks([*self._marks, mark]).marks
 
-    def begin(self, marks: Iterable[EpochMark]) -> None:
-        """An empty log is going to begin behind what these epochs wrote."""
+    def begin(self, start: int, marks: Iterable[EpochMark]) -> None:
+        """An empty log is going to begin there, behind what these epochs wrote. RecordError where it may not."""
+        if why_not := self._why_not_from(start):
+            raise RecordError(why_not)
         self._marks = EpochMarks(marks).marks
 
     def begin_session(self) -> None:

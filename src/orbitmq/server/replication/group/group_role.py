@@ -16,7 +16,6 @@ from orbitmq.errors import OrbitError
 from orbitmq.limits.group import GROUP_LEAVE_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
-from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.addresses import endpoint
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_facts import facts_of, status_of, trouble_of
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from orbitmq.broker.derived_state import DerivedState
     from orbitmq.server.registration import Registrar
     from orbitmq.server.replication.group.group_commands import GroupCommands
-
-NO_PAIR: Final = "this broker is a member of a replicated group, which gives its log to members alone"
 
 
 class GroupRole:
@@ -117,8 +114,8 @@ class GroupRole:
         return GroupMetrics(self.member)
 
     def issue(self, wanted: FollowRequest, done: Callable[[FollowAnswer | OrbitError], None]) -> None:
-        """Slaves of a master are not taken."""
-        done(FollowRefused(NO_PAIR))
+        """Slaves of a master are not taken; a member whose log is empty asks its leader for the state of the far tier."""
+        self.member.far.answer(wanted, done)
 
     def forget(self, member_id: int, done: Callable[[bool | OrbitError], None]) -> None:
         """Take a member out of the group. False: there is none with that id."""

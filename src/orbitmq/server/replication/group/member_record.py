@@ -29,12 +29,12 @@ class MemberRecord:
     def __init__(
         self, file: ConfigFile, group: str, name: str, worker: Worker, deadlines: Deadlines, clock: Clock
     ) -> None:
-        self._file = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), worker, deadlines, clock)
+        self.file: Final = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), worker, deadlines, clock)
         self._group: Final = group
         self._name: Final = name
         self.places: dict[str, str] = {}
         """Ports of the other members, by name, as they were heard last."""
-        kept = self._file.state.member
+        kept = self.file.state.member
         if kept is not None and (kept.group, kept.name) != (group, name):
             raise ConfigurationError(
                 f"this directory is member {kept.name} of group {kept.group}, and is to be member {name} of {group}",
@@ -46,43 +46,43 @@ class MemberRecord:
     @property
     def directory(self) -> str:
         """Its id."""
-        return self._file.state.directory
+        return self.file.state.directory
 
     @property
     def epoch(self) -> KeptEpoch | None:
         """None where it was no member yet."""
-        kept = self._file.state.member
+        kept = self.file.state.member
         return None if kept is None else KeptEpoch(kept.epoch, kept.serial, kept.boot)
 
     @property
     def marks(self) -> tuple[EpochMark, ...]:
         """Who wrote the log; nothing where it is that of a pair yet."""
-        return () if self._file.state.member is None else self._file.state.epochs.marks
+        return () if self.file.state.member is None else self.file.state.epochs.marks
 
     @property
     def trouble(self) -> str:
         """Why the file is older than what is known; empty where it is not."""
-        return self._file.trouble
+        return self.file.trouble
 
     def keep(self, epoch: KeptEpoch, marks: tuple[EpochMark, ...], done: Callable[[str], None]) -> None:
         """`done` is told when it is durable, with why it is not, empty where it is."""
-        state = self._file.state
+        state = self.file.state
         state.member = KeptMember(self._group, self._name, *epoch, places=dict(self.places))
         state.epochs = EpochMarks(marks)
-        self._file.save(done)
+        self.file.save(done)
 
     async def keep_first(self, epoch: KeptEpoch | None, marks: tuple[EpochMark, ...]) -> str:
         """As `keep`, of a directory that becomes a member; None: it does not."""
         if epoch is None:
-            self._file.state.member = None
-            return await self._file.saved()
-        return await self._file.saved(lambda done: self.keep(epoch, marks, done))
+            self.file.state.member = None
+            return await self.file.saved()
+        return await self.file.saved(lambda done: self.keep(epoch, marks, done))
 
     def are_at(self, places: Mapping[str, str]) -> None:
         """The others are there now; who is not named may be where it was."""
         known = {**self.places, **places}
-        member = self._file.state.member
+        member = self.file.state.member
         if known != self.places and member is not None:
             member.places = known
-            self._file.save()
+            self.file.save()
         self.places = known

@@ -35,7 +35,13 @@ def duties(told: Told, tmp_path: Path) -> Iterator[GroupDuties]:
     broker = TableBroker(tmp_path, clock, leads=False)
     appenders = Appenders(broker.store, clock, [])
     yield GroupDuties(
-        broker.store, appenders, broker.records, told.changes, settle=lambda: None, registered=lambda _: None
+        broker.store,
+        appenders,
+        broker.records,
+        told.changes,
+        settle=lambda: None,
+        begins=lambda _: None,
+        registered=lambda _: None,
     )
     broker.close()
 
