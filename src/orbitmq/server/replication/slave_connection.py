@@ -74,6 +74,8 @@ class SlaveConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(self._port.settings.body_bytes_max)
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None:  # it is let go
+            return
         self._port.received_bytes += len(data)
         if self._opening is not None:
             try:
@@ -236,7 +238,8 @@ class SlaveConnection(asyncio.Protocol):
         if transport is None or closed is None:
             return
         if closed.why is LinkEnd.LOG_UNREADABLE:  # it gets what was read before, and may be a copy up to there
-            transport.close()
+            # A socket that is closed whole resets the connection at the slave's next report, and what is on its way is gone.
+            transport.write_eof() if transport.can_write_eof() else transport.close()
             asyncio.get_running_loop().call_later(SLAVE_LET_GO_MS / 1_000, transport.abort)
         else:
             transport.abort()
