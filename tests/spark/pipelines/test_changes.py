@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from stored_messages import stored
 
-from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.errors import ConfigurationError, OrbitError, StoreError
 from orbitmq.spark.pipelines.publishing import publish
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY
 from orbitmq.spark.pipelines.publishing.publish import changes
@@ -142,3 +142,27 @@ def _broken_at(monkeypatch: pytest.MonkeyPatch, step: Any, *, after: bool) -> No
         raise StoreError("killed")
 
     monkeypatch.setattr(publish, step.__name__, broken)
+
+
+def test_a_row_that_no_broker_takes_is_put_aside_and_holds_up_no_other(
+    spark: SparkSession, name_server: str, topic: str, tmp_path: Path
+) -> None:
+    place, aside = tmp_path / "table", tmp_path / "aside"
+    given = {"table": str(place), "to": topic, "name_server": name_server, "body_column": "name"}
+    write_deltalake(place, rows(1))
+    named = pa.table({"id": [2, 3, 4, 5], "name": ["n2", "x" * (4 << 20) + "y", None, "n5"]})
+    write_deltalake(place, named, mode="append")
+    write_deltalake(place, rows(6), mode="append")
+
+    with pytest.raises(OrbitError):
+        changes(spark, checkpoint=str(tmp_path / "first"), **given)
+    assert sorted(message.body for message in stored(name_server, topic)) == [b"n1"]
+
+    done = changes(spark, checkpoint=str(tmp_path / "first"), quarantine=str(aside), **given)
+    assert (done.rows_read, done.rows_written, done.rows_quarantined) == (5, 3, 2)
+    assert sorted(message.body for message in stored(name_server, topic)) == [b"n1", b"n2", b"n5", b"n6"]
+    [file] = aside.iterdir()
+    assert file.name == f"{1:020d}.json"
+    reasons = sorted(json.loads(line)["reason"] for line in file.read_text().splitlines())
+    assert "has no body (null)" in reasons[0]
+    assert "has a body of 4194305 bytes" in reasons[1]

@@ -8,6 +8,7 @@ Its rows are named by their content, so the order in which they are read does no
 Rules of this file
 1. A version is noted when it is written. Whatever is repeated then is known to the brokers.
 2. Versions are written one after the other, in their order.
+3. A row that no broker takes ends the run, or lies in the quarantine file of its version before the version is noted.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import pipeline
+from orbitmq.spark.writing_options import write_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -84,7 +86,7 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     place, folder = table_place(settings.table), place_at(settings.checkpoint)
     log = DeltaLog(place)
     has_feed: bool | None = None
-    rows = versions = 0
+    rows = versions = broken = 0
     stopped = False
     with held(folder), run.progress.stage("changes", None) as stage:
         written = written_of(folder, settings, str(table.metadata().id), table.version())
@@ -100,22 +102,19 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
             has_feed = plan.has_feed
             if plan.where is not Where.NOWHERE:
                 _check_files(place, settings, version, plan)
-                count = _write(
-                    spark,
-                    settings,
-                    written.table,
-                    version,
-                    _rows(spark, settings, plain_table(settings.table, version), plan),
-                )
+                found = _rows(spark, settings, plain_table(settings.table, version), plan)
+                count, refused = _write(spark, settings, written.table, version, found)
                 rows += count
+                broken += refused
                 versions += 1
                 stage.advance(count)
             written = msgspec.structs.replace(written, next=version + 1)
             replace_content(folder.under(_FILE), msgspec.json.encode(written))
     return Summary(
         pipeline="changes",
-        rows_read=rows,
+        rows_read=rows + broken,
         rows_written=rows,
+        rows_quarantined=broken,
         seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         details={"table": settings.table, "topic": settings.to, "versions": versions, "next_version": written.next},
@@ -200,8 +199,10 @@ def _feed(table: DeltaTable, place: str) -> Any:
         return pa.concat_tables(found) if found else schema.empty_table()
 
 
-def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, version: int, rows: ChangedRows) -> int:
-    """How many rows are stored."""
+def _write(
+    spark: SparkSession, settings: ChangesSettings, table_id: str, version: int, rows: ChangedRows
+) -> tuple[int, int]:
+    """How many rows are stored, and how many are put aside."""
     name = hashlib.blake2b(f"{table_id}\0{settings.to}".encode(), digest_size=16).hexdigest()
     options: Mapping[str, str] = {
         **settings.connect_options,
@@ -212,9 +213,15 @@ def _write(spark: SparkSession, settings: ChangesSettings, table_id: str, versio
         "idempotencyStep": str(version),
     }
     with job_errors(f"version {version} of the table {settings.table} to topic {settings.to!r}"), places_kept(spark):
-        found, count = counted(_messages(rows, settings, version))
+        messages, refused = _messages(rows, settings, version), 0
+        if settings.quarantine is not None:
+            from orbitmq.spark.pipelines.publishing.refused import without_refused
+
+            file = place_at(settings.quarantine).under(f"{version:020d}.json")
+            messages, refused = without_refused(spark, messages, write_options(options, streaming=False), file)
+        found, count = counted(messages)
         found.write.format("orbitmq").options(**options).mode("append").save()
-        return count_of(count)
+        return count_of(count), refused
 
 
 def _messages(rows: ChangedRows, settings: ChangesSettings, version: int) -> DataFrame:

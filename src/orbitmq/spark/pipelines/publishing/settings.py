@@ -27,6 +27,13 @@ class ChangesSettings(ClusterSettings):
     body_column: Annotated[
         str | None, Setting("Its values are the bodies; else each row is a JSON object.", metavar="COLUMN")
     ] = None
+    quarantine: Annotated[
+        str | None,
+        Setting(
+            "Directory or URL for rows that no broker takes, a file for each version that has some; without one such a row ends the job.",
+            metavar="URL",
+        ),
+    ] = None
     before: Annotated[bool, Setting("Whether rows as they were before an update are written too.")] = False
 
     def __post_init__(self) -> None:
