@@ -277,11 +277,7 @@ class GroupRun(FaultyRun[Disaster]):
         )
 
     def _all_in_sync(self) -> bool:
-        told = [self._group.told(name) for name in self._names]
-        return (
-            all(one.get("InSync") == ",".join(self._names) for one in told)
-            and [one.get("Role") for one in told].count("LEADER") == 1
-        )
+        return self._group.in_sync(*self._names)
 
     async def _read_on(self, after: str) -> tuple[int, int]:
         """What the leader has beyond what was read before: how many acknowledged sends are not there, and how many there more than once."""

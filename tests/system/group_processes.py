@@ -115,12 +115,16 @@ class Group:
         def is_so() -> bool:
             told = [self.told(name) for name in names]
             ends = {one.get("LogEnd") for one in told} | {one.get("ConfirmedEnd") for one in told}
-            in_sync = {one.get("InSync") for one in told}
-            roles = Counter(one.get("Role") for one in told)
-            return len(ends) == 1 and in_sync == {",".join(sorted(names))} and roles["LEADER"] == 1
+            return len(ends) == 1 and self.in_sync(*names)
 
-        until(is_so, LIMIT_S, f"{names} in sync")
+        until(is_so, LIMIT_S, f"{names} in sync, and nobody sends")
         return self.leader()
+
+    def in_sync(self, *names: str) -> bool:
+        """Whether all of these say that they all are, and one that it leads."""
+        told = [self.told(name) for name in names]
+        roles = Counter(one.get("Role") for one in told)
+        return {one.get("InSync") for one in told} == {",".join(sorted(names))} and roles["LEADER"] == 1
 
     # --- messages -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from collections import Counter
@@ -15,11 +16,15 @@ import pytest
 from group_processes import Group, IdempotentSender, answer_of
 from server_process import until
 from tests.worlds.etcd_process import MISSING, etcd_program
+from tests.worlds.ordered_traffic import OrderedTraffic
 
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.replication_bodies import DemoteAnswer, DemoteRequest
 
 NAMES = ("a", "b", "c")
+LANES = 4
+GO_ON_S = 15.0
+"""A silent leader is replaced after four seconds; a loaded machine takes its time. Nothing but a pull's own limit is 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,45 @@ def test_a_frozen_leader_is_deposed_and_its_unconfirmed_end_is_cut(group: Group,
         found = group.bodies(name)
         assert b"nobody else has it" not in found
         assert found[-1] == b"at the next one"
+
+
+def test_who_reads_in_order_and_who_pops_go_on_at_each_next_leader(group: Group, figure: Callable[[str], None]) -> None:
+    """With the client's own settings, which look for other routes twice a minute."""
+    group.members[group.until_level(*NAMES)].create_topic("lanes", LANES)
+
+    async def play() -> list[str]:
+        traffic = OrderedTraffic(f"127.0.0.1:{group.names.name_port}", "lanes", LANES)
+        try:
+            await traffic.begin(60)
+            for what in ("frozen", "killed", "switched"):
+                await asyncio.to_thread(until, lambda: group.in_sync(*NAMES), what="all in sync")
+                leader = await asyncio.to_thread(group.leader)
+                traffic.clear()
+                await asyncio.to_thread(fail, what, leader)
+                await asyncio.to_thread(group.until_leader, but=leader)
+                assert await traffic.go_on(GO_ON_S), f"everybody goes on although {leader} is {what}"
+                figure(f"leader {what}: nothing came for {traffic.silent_s}")
+                assert max(traffic.silent_s.values()) < GO_ON_S
+                await asyncio.to_thread(heal, what, leader)
+            return await traffic.finish(60)
+        finally:
+            await traffic.close()
+
+    def fail(what: str, leader: str) -> None:
+        if what == "frozen":
+            group.members[leader].send_signal(signal.SIGSTOP)
+        elif what == "killed":
+            group.kill(leader)
+        else:
+            answer_of(group.members[leader], RequestCode.DEMOTE_MASTER, DemoteRequest(hands_over=True).encode())
+
+    def heal(what: str, leader: str) -> None:
+        if what == "frozen":
+            group.members[leader].send_signal(signal.SIGCONT)
+        elif what == "killed":
+            group.start(leader)
+
+    assert asyncio.run(play()) == []
 
 
 def test_without_the_engine_nothing_stops(group: Group) -> None:

@@ -121,9 +121,26 @@ redriven in it, and one of its owners may have three quarters of its memory."""
 CLIENT_SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
 
+CLIENT_SILENCE_LOOK_MS: Final = 1_000
+"""How often a client looks over which connections nothing came that is waited for."""
+
+CLIENT_SILENCE_LOOKS: Final = 3
+"""Looks in a row that found nothing new before the server is asked whether it is there: what a broker holds for half a minute says
+nothing of it."""
+
+CLIENT_QUESTION_TIMEOUT_MS: Final = 2_000
+"""A server that leaves this question open is taken for gone. A group misses its leader after four seconds."""
+
+CLIENT_QUESTION_AGAIN_TIMEOUT_MS: Final = 1_000
+"""As above, over a new connection to one that was silent: a frozen process takes connections, and everybody waits for the answer."""
+
 CLIENT_ROUTES_EARLY_MS: Final = 250
 """Pause after the routes were asked for because a broker takes no connection, does not answer or says that it is a slave, or none takes
-messages; it doubles each time, up to `route_refresh_ms`. A group has another leader half a second after the former one was killed."""
+messages; it doubles each time, up to `CLIENT_ROUTES_OFTEN_MS` or an eighth of the time that it takes already, and to `route_refresh_ms`. A
+group has another leader half a second after the former one was killed, and six after it was frozen."""
+
+CLIENT_ROUTES_OFTEN_MS: Final = 1_000
+"""As above: the longest pause of the first seconds."""
 
 CLIENT_GOODBYE_MS: Final = 1_000
 """How long a connection that is closed is waited for: what is written leaves and, with TLS, the server answers the goodbye."""

@@ -116,8 +116,9 @@ class PoppingBroker(Broker):
         return response(command, ResponseCode.SUCCESS, None, fields, body)
 
     def hide(self, record: Record, popped_ms: int, due_ms: int) -> None:
+        """Until just after that time: a pop that ends then gets nothing of it."""
         self.in_flight[_key(record)] = (popped_ms, due_ms, record)
-        asyncio.get_running_loop().call_later((due_ms - self.now_ms()) / 1000, self._come_again, record, due_ms)
+        asyncio.get_running_loop().call_later((due_ms + 1 - self.now_ms()) / 1000, self._come_again, record, due_ms)
 
     def _come_again(self, record: Record, due_ms: int) -> None:
         if _key(record) in self.in_flight and self.in_flight[_key(record)][1] == due_ms:

@@ -69,7 +69,7 @@ class Pipe(asyncio.Transport):
         self.send_bytes(encode(command))
 
     def send_bytes(self, data: bytes) -> None:
-        if not self.closing:
+        if not self.closing and not self.server.frozen:
             self.loop.call_soon(lambda: None if self.closing else self.channel.data_received(data))
 
     def close(self) -> None:
@@ -94,6 +94,8 @@ class Server:
     def __init__(self, cluster: Cluster, address: str) -> None:
         self.cluster, self.address = cluster, address
         self.up = True
+        self.frozen = False
+        """Takes connections and says nothing."""
         self.pipes: set[Pipe] = set()
         self.log: list[Command] = []
         self._scripts: dict[int, deque[Answer]] = defaultdict(deque)
@@ -117,6 +119,8 @@ class Server:
 
     def received(self, pipe: Pipe, command: Command) -> None:
         self.log.append(command)
+        if self.frozen:
+            return
         script = self._scripts[command.code]
         answer: Command | None
         if script:
@@ -422,6 +426,14 @@ class Cluster:
     def add_broker(self, name: str) -> Broker:
         broker = self.brokers[name] = Broker(self, name, f"{name}:10911")
         self.topics["TBW102"][name] = 8
+        return broker
+
+    def replace(self, name: str) -> Broker:
+        """Another broker leads from now on, with all that the former one has. It is returned."""
+        former = self.brokers[name]
+        broker = Broker(self, name, f"{name}-next:10911")
+        broker.queues, broker.offsets, broker.locks = former.queues, former.offsets, former.locks
+        self.brokers[f"former {name}"], self.brokers[name] = former, broker
         return broker
 
     def add_topic(

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final, Self, overload
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
+from orbitmq.client._async.connecting.silence import Silence
 from orbitmq.client._async.connecting.transport import Dial, dial_socket
 from orbitmq.client._async.membership import Membership
-from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
+from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client._async.sending.producer import Producer, SendingCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
@@ -31,7 +32,12 @@ from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits.client import CLIENT_GROUPS_MAX, CLIENT_ROUTES_EARLY_MS, CONSUMER_TOPICS_MAX
+from orbitmq.limits.client import (
+    CLIENT_GROUPS_MAX,
+    CLIENT_ROUTES_EARLY_MS,
+    CLIENT_ROUTES_OFTEN_MS,
+    CONSUMER_TOPICS_MAX,
+)
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import (
     CLIENT_INNER_PRODUCER_GROUP,
@@ -41,6 +47,8 @@ from orbitmq.protocol.names import (
     group_name_problem,
     retry_topic,
 )
+from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.frame import Command, request
 
 if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
     from orbitmq.client._async.administration.admin import Admin
@@ -60,7 +68,6 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.outgoing import Outgoing
     from orbitmq.client.stored import StoredMessage
-    from orbitmq.protocol.remoting.frame import Command
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
@@ -74,7 +81,8 @@ class Client(SendingCalls):
 
     What it sends itself is sent by a producer whose group all programs share that do not name one.
 
-    Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
+    Cost: one connection per broker in use, four timers, a heartbeat to each broker every 30 s, and a question to each that holds a pull and
+    has said nothing for three seconds.
     """
 
     _routes_moved = False
@@ -149,8 +157,10 @@ class Client(SendingCalls):
         self._started = True
         self.network.on_unreachable = self._unreachable
         self.network.on_unwilling = self._unwilling
+        self.network.question = self._question
         self.tasks.spawn(self._refresh_routes_forever(), "routes")
         self.tasks.spawn(self._heartbeat_forever(), "heartbeat")
+        self.tasks.spawn(Silence(self.network).look_forever(), "silent servers")
 
     async def close(self) -> None:
         """Close consumers and producers, then the connections. Closing twice is harmless."""
@@ -439,8 +449,14 @@ class Client(SendingCalls):
         if address in self.routes.addresses(masters_only=True):
             self._routes_due.set()
 
+    def _question(self) -> Command | None:
+        """What a reader of the topic may ask."""
+        members: list[Member | OtherMember] = [*self.consumers.values(), *self.other_consumers.values()]
+        topic = next((topic for member in members for topic in member.subscriptions), None) or self.routes.some_topic()
+        return None if topic is None else request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
+
     async def _refresh_routes_forever(self) -> None:
-        pause_ms = CLIENT_ROUTES_EARLY_MS
+        pause_ms, began_ms = CLIENT_ROUTES_EARLY_MS, monotonic_ms()
         while True:
             is_early = await wait_event(self._routes_due, self.options.route_refresh_ms)
             self._routes_due.clear()
@@ -448,8 +464,13 @@ class Client(SendingCalls):
             await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
             if is_early:
                 await sleep_ms(pause_ms)
-            helps = not is_early or self._routes_moved
-            pause_ms = CLIENT_ROUTES_EARLY_MS if helps else min(2 * pause_ms, self.options.route_refresh_ms)
+                if self.network.are_silent(self.routes.addresses()):
+                    self._routes_due.set()
+            if not is_early or self._routes_moved:
+                pause_ms, began_ms = CLIENT_ROUTES_EARLY_MS, monotonic_ms()
+            else:
+                seldom_ms = max(CLIENT_ROUTES_OFTEN_MS, (monotonic_ms() - began_ms) // 8)
+                pause_ms = min(2 * pause_ms, seldom_ms, self.options.route_refresh_ms)
 
     async def _heartbeat_forever(self) -> None:
         while True:

@@ -43,7 +43,8 @@ class Client(SendingCalls):
 
     What it sends itself is sent by a producer whose group all programs share that do not name one.
 
-    Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
+    Cost: one connection per broker in use, four timers, a heartbeat to each broker every 30 s, and a question to each that holds a pull and
+    has said nothing for three seconds.
     """
 
     def __init__(self, twin: source.Client) -> None:

@@ -5,18 +5,20 @@ Rules of this file
 2. Nothing is retried here, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the request goes
    once more over a new connection, which a load balancer may lead elsewhere.
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
-4. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
+4. A server that was silent until its connection was closed is asked something over a new one first: a frozen process, or one behind a
+   network that loses everything, takes connections.
+5. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
 from orbitmq.client._async.runtime import Event, Lock, monotonic_ms, wait_event
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.limits.client import CLIENT_GOODBYE_MS
+from orbitmq.limits.client import CLIENT_GOODBYE_MS, CLIENT_QUESTION_AGAIN_TIMEOUT_MS
 from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
@@ -46,10 +48,14 @@ class Network:
         self._on_connected = on_connected
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, Lock] = {}
+        self._silent: dict[str, int] = {}
+        """Servers that were silent until their connection was closed, and how often each was asked in vain since."""
         self._closed = False
         self._emptied = Event()
         self.on_unreachable: Callable[[str], None] = lambda address: None
         """Told the address after every dial that failed, and every request that was not answered in time."""
+        self.question: Callable[[], Command | None] = lambda: None
+        """Something that every server answers, if there is anything to ask."""
         self.on_unwilling: Callable[[str], None] = lambda address: None
         """Told the address after every answer that says that this broker does not do what a master does."""
 
@@ -96,6 +102,8 @@ class Network:
         try:
             answer = await channel.call(command, left_ms)
         except RequestTimeoutError:
+            if channel.closed:
+                self._silent.setdefault(address, 0)
             self.on_unreachable(address)
             raise
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ:
@@ -144,6 +152,23 @@ class Network:
             self._dialling.pop(address, None)
             channel.close(reason)
 
+    async def ask(self, address: str, timeout_ms: int) -> None:
+        """Any answer will do; without one, as in `exchange`."""
+        command = self.question()
+        if command is not None:
+            await self.exchange(address, command, timeout_ms)
+
+    def waited_for(self) -> Iterator[tuple[str, int]]:
+        """Servers that owe an answer, each with its `Channel.received_count`."""
+        for address, channel in self._channels.items():
+            if channel.in_flight_count and not channel.closed:
+                yield address, channel.received_count
+
+    def are_silent(self, addresses: Container[str]) -> bool:
+        """Whether one of these was silent when it was heard last. Others are forgotten."""
+        self._silent = {address: count for address, count in self._silent.items() if address in addresses}
+        return bool(self._silent)
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """Servers with an open connection."""
@@ -163,10 +188,13 @@ class Network:
         if channel is not None and not channel.closed:
             return channel
         lock = self._dialling.setdefault(address, Lock())
+        asked_count = self._silent.get(address, 0)
         async with lock:
             channel = self._channels.get(address)
             if channel is not None and not channel.closed:
                 return channel
+            if self._silent.get(address, asked_count) != asked_count:
+                raise still_silent(address)
             if self._closed:
                 raise ConnectionLostError(
                     f"no connection to {address}: the client is closed",
@@ -179,12 +207,31 @@ class Network:
             except ConnectionLostError:
                 self.on_unreachable(address)
                 raise
+            if address in self._silent:
+                await self._hear(channel)
             if self._closed:
                 channel.close("the client was closed")
                 raise ConnectionLostError(f"no connection to {address}: the client is closed", request_sent=False)
             self._channels[address] = channel
         self._on_connected(address)
         return channel
+
+    async def _hear(self, channel: Channel) -> None:
+        """Rule 4. `ConnectionLostError` when nothing comes."""
+        address = channel.address
+        command = self.question()
+        if command is not None:
+            try:
+                await channel.call(self._signed(command), CLIENT_QUESTION_AGAIN_TIMEOUT_MS)
+            except RequestTimeoutError:
+                self._silent[address] = self._silent.get(address, 0) + 1
+                channel.close("the server is silent")
+                self.on_unreachable(address)
+                raise still_silent(address) from None
+            except BaseException:
+                channel.close("the server was not heard")
+                raise
+        self._silent.pop(address, None)
 
     def _lost(self, channel: Channel) -> None:
         if self._channels.get(channel.address) is channel:
@@ -200,3 +247,9 @@ class Network:
                 f"connecting to {address} took all of the {timeout_ms} ms of request {code}; nothing was sent"
             )
         return left_ms
+
+
+def still_silent(address: str) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"no connection to {address}: it takes connections and answers nothing", request_sent=False
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orbitmq.client._async.connecting.name_servers import NameServers
-from orbitmq.client._async.runtime import Lock, log
+from orbitmq.client._async.runtime import Event, Lock, log
 from orbitmq.client.route import MASTER_ID, Route, build_route
 from orbitmq.errors import (
     ClientError,
@@ -51,6 +51,8 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, Lock] = {}
         self._guessed: dict[str, Route] = {}
+        self.moved = Event()
+        """Is set when a route changes next: whoever asks a broker in vain takes it before, and does not pause for longer."""
         self._not_created: set[str] = set()
         """Guessed topics of which nothing has said yet that they are there."""
 
@@ -132,6 +134,8 @@ class Routes:
         self._guessed.pop(topic, None)
         self._not_created.discard(topic)
         if before is not None and before != route:
+            self.moved.set()
+            self.moved = Event()
             self._on_changed(topic)
         return route
 
@@ -164,6 +168,10 @@ class Routes:
             if any(queue.broker_name == broker_name for queue in route.subscribe_queues):
                 return topic
         return None
+
+    def some_topic(self) -> str | None:
+        """Of those in use."""
+        return next(iter(self._routes), None)
 
     def reader(self, broker_name: str, wanted_id: int = MASTER_ID) -> str | None:
         for route in self._routes.values():

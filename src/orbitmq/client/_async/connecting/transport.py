@@ -60,6 +60,11 @@ class Channel(Protocol):
     @property
     def in_flight_count(self) -> int: ...
 
+    @property
+    def received_count(self) -> int:
+        """Moves on with everything that arrives."""
+        ...
+
     async def call(self, command: Request, timeout_ms: int) -> Command:
         """The answer to a request, whatever its code. `RequestTimeoutError`, `ConnectionLostError`."""
         ...
@@ -170,6 +175,10 @@ class SocketChannel(asyncio.Protocol):
     @property
     def in_flight_count(self) -> int:
         return len(self._pending)
+
+    @property
+    def received_count(self) -> int:
+        return self._received_count
 
     async def call(self, command: Request, timeout_ms: int) -> Command:
         deadline = self._loop.time() + timeout_ms / 1000

@@ -48,6 +48,7 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
         if reason is not None:
             await _wait_for_room(consumer, owned, reason)
             continue
+        other_route = consumer.client.routes.moved
         try:
             answer = await _pull(consumer, owned)
             moved = await _take(consumer, owned, answer, asked_ms)
@@ -61,7 +62,7 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
             log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
             if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
                 consumer.broker_lost_us()
-            await sleep_ms(pause_ms)
+            await wait_event(other_route, pause_ms)
 
 
 async def _wait_for_room(consumer: Member, owned: OwnedQueue, reason: Hold) -> None:

@@ -140,12 +140,13 @@ class PoppingQueue:
                 await wait_event(self._room, POP_AFTER_ERROR_MS)
                 continue
             self.idle.clear()
+            other_route = self._client.routes.moved
             try:
                 await self._pop(min(room, self._consumer.options.pop_messages_count))
             except (ClientError, ProtocolError) as error:
                 self.idle.set()
                 log.warning("popping %s failed, trying again in %d ms: %s", self.name, POP_AFTER_ERROR_MS, error)
-                await sleep_ms(POP_AFTER_ERROR_MS)
+                await wait_event(other_route, POP_AFTER_ERROR_MS)
             finally:
                 self.idle.set()
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from orbitmq.client._async.consuming.reading import restore_body, wanted_records
 from orbitmq.client._async.pulling.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.pulling.queue_reader import QueueReader
-from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
+from orbitmq.client._async.runtime import log, monotonic_ms, wait_event
 from orbitmq.client.consuming.pull_plan import PullStatus, wait_after_error_ms
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
@@ -52,6 +52,7 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
             await consumer.queues.wait_for_room(owned)
             continue
         messages.last_pull_ms = monotonic_ms()
+        other_route = consumer.reader.routes.moved
         try:
             subscription = consumer.subscriptions.get(owned.queue.topic)
             if subscription is None:
@@ -78,7 +79,7 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
             log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
             if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
                 consumer.broker_lost_us()
-            await sleep_ms(pause_ms)
+            await wait_event(other_route, pause_ms)
 
 
 def _request(consumer: Puller, owned: LiteQueue, subscription: Subscription) -> PullRequest:

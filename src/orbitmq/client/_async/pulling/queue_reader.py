@@ -33,6 +33,7 @@ class QueueReader:
         self._client = client
         self._timeout_ms = timeout_ms
         self.group = group
+        self.routes = client.routes
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Readable queues of a topic as the name servers know it now. `RouteNotFoundError` for an unknown topic."""
