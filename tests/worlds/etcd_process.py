@@ -38,8 +38,11 @@ class TlsFiles(NamedTuple):
 class EtcdProcess:
     """One member; its folder stays, so that it can be started again."""
 
-    def __init__(self, name: str, folder: Path, port: int, peer_port: int, tls: TlsFiles | None) -> None:
+    def __init__(
+        self, name: str, folder: Path, port: int, peer_port: int, tls: TlsFiles | None, program: str | None
+    ) -> None:
         self.name = name
+        self._program = program
         self.folder = folder
         self.port = port
         self.peer_url = f"http://127.0.0.1:{peer_port}"
@@ -56,8 +59,7 @@ class EtcdProcess:
 
     def start(self, cluster: str) -> None:
         """`cluster`: every member and its URL for the others."""
-        program = etcd_program()
-        assert program is not None, MISSING
+        assert self._program is not None, MISSING
         url = f"{'http' if self.tls is None else 'https'}://{self.endpoint}"
         options = {
             "name": self.name,
@@ -79,7 +81,7 @@ class EtcdProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [program, *flags], stdout=log, stderr=log, env={**environment, "GOMAXPROCS": "2"}
+                [self._program, *flags], stdout=log, stderr=log, env={**environment, "GOMAXPROCS": "2"}
             )
 
     def kill(self) -> None:
@@ -124,13 +126,15 @@ class EtcdProcess:
 
 
 class EtcdCluster:
-    def __init__(self, folder: Path, size: int = 1, tls: TlsFiles | None = None) -> None:
-        """Started and ready."""
+    def __init__(self, folder: Path, size: int = 1, tls: TlsFiles | None = None, program: str | None = None) -> None:
+        """Started and ready. `program`: by default the one that is there."""
+        program = program or etcd_program()
         self.folder = folder
         for rest in reversed(range(TRIES)):
             ports = _free_ports(2 * size)
             self.members = [
-                EtcdProcess(f"e{n}", folder / f"e{n}", ports[2 * n], ports[2 * n + 1], tls) for n in range(size)
+                EtcdProcess(f"e{n}", folder / f"e{n}", ports[2 * n], ports[2 * n + 1], tls, program)
+                for n in range(size)
             ]
             try:
                 self.start()

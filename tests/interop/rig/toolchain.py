@@ -215,6 +215,27 @@ def go_program() -> Path:
     return program("go", "install Go 1.24 or newer (go.dev/doc/install)")
 
 
+def debian_etcd() -> Path:
+    """etcd of Debian's package `etcd-server`, unpacked and not installed: that would start it as a service. Cost: some seconds once."""
+    remedy = "install it (Debian: apt install etcd-server), and `etcd` of the PATH is taken"
+    get, unpack = program("apt-get", remedy), program("dpkg-deb", remedy)
+
+    def build(target: Path) -> None:
+        try:
+            run([get, "download", "etcd-server"], cwd=target)
+        except Missing:
+            if os.geteuid():
+                raise
+            run([get, "update"])  # the lists of packages are missing, or too old
+            run([get, "download", "etcd-server"], cwd=target)
+        (package,) = target.glob("etcd-server_*.deb")
+        run([unpack, "-x", package, target])
+        package.unlink()
+        run([target / "usr" / "bin" / "etcd", "--version"])
+
+    return built("etcd", [], build) / "usr" / "bin" / "etcd"
+
+
 def load_generator() -> Path:
     """The compiled load generator of benchmarks/."""
     compiler = program("gcc", "install a C compiler (Debian: apt install gcc libc6-dev)")
