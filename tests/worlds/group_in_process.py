@@ -24,6 +24,7 @@ from orbitmq.server.replication.group import broker_member
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_role import GroupRole
 from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.store.files import Files
 
 SMALL: Final = (
     "mappedFileSizeCommitLog=1048576",
@@ -54,7 +55,8 @@ class GroupInProcess:
         self.engines: dict[str, MemoryEngine] = {}
         self.running: dict[str, ServerProcess] = {}
         self.ports: dict[str, int] = {}
-        self._made = ""
+        self.files: dict[str, Files] = {}
+        """Of members whose disk is to fail."""
         monkeypatch.setattr(broker_member, "opened_engine", lambda settings: self._engine(settings.replica_name))
 
     def _engine(self, name: str) -> MemoryEngine:
@@ -71,7 +73,7 @@ class GroupInProcess:
                 ],
                 overrides=Overrides(data=self.root / name, host="127.0.0.1", broker_port=port),
             )  # fmt: skip
-            process = self.running[name] = ServerProcess(own, second_port=False)
+            process = self.running[name] = ServerProcess(own, files=self.files.get(name), second_port=False)
             await process.start()
 
     async def kill(self, name: str) -> None:

@@ -253,7 +253,8 @@ def reseed(
         bool, typer.Option("--although-parted", help="What it has and its master has not is only put aside.")
     ] = False,
 ) -> None:
-    """Have a slave begin anew: its store is put aside, in its own directory, and it copies its master from the oldest byte on."""
+    """Have a slave or a member of a group begin anew: its store is put aside, in its own directory, and it copies its master or leader from
+    the oldest byte on."""
 
     async def work(client: Client) -> ReseedAnswer:
         return await client.admin.reseed_slave(slave, although_parted=although_parted)

@@ -136,8 +136,10 @@ def refuse_member(table: object) -> None:
 
 def begun_anew(table: dict[str, Any]) -> dict[str, Any]:
     """The table of a directory whose store was put aside: a slave as before, which keeps its id, so that its master knows it again, and
-    lacks what that store had. StoreDamagedError for a table that is not sound."""
+    lacks what that store had. A member of a group joins as a new directory. StoreDamagedError for a table that is not sound."""
     state = read_state(table, "")
+    if state.member is not None:
+        return KeptState(state.directory, copies=state.copies).table()
     return KeptState(state.directory, demoted=state.demoted, copies=state.copies, seeding_until=state.aside_end).table()
 
 

@@ -140,7 +140,8 @@ class BrokerRole:
     def _look_at_directory(self, root: Path, config: Path) -> None:
         """Whether this broker may be opened there, as far as files say. Raises OrbitError, OSError."""
         settings, files = self._process.settings, self._reserve.files
-        put_aside(self._process.files, root, settings.store, is_slave=settings.replication.kind is BrokerKind.SLAVE)
+        is_slave = settings.replication.kind is BrokerKind.SLAVE or settings.replication.is_member
+        put_aside(self._process.files, root, settings.store, is_slave=is_slave)
         refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
         if not settings.replication.is_member:

@@ -88,16 +88,20 @@ class Reseeding:
                 f"this slave has what its master at {master} has not: {compared.why or f'it ends at {own_end}, that at {compared.end}'}",
                 remedy="look which of both logs counts; or ask for it although they have parted, and what this one has is only put aside",
             )
-        state = self._kept.state
-        state.aside_end = compared.end
-        aside = state.aside = (
-            f"{ASIDE}/{datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC):%Y%m%dT%H%M%S%f}"[:-3] + "Z"
-        )
-        if why_not := await self._kept.saved():
-            state.aside, state.aside_end = "", 0
-            self._kept.save()  # another save that was on its way may have kept it
-            raise ReseedRefused(f"that it is to begin anew would be forgotten with the next start: {why_not}")
-        return aside
+        return await decide_aside(self._kept, self._clock, compared.end)
+
+
+async def decide_aside(kept: KeptFile, clock: Clock, end: int) -> str:
+    """The next start puts the store aside; where, from its root. `end`: where the log ends that is copied then. Raises ReseedRefused where
+    that could not be saved."""
+    state = kept.state
+    state.aside_end = end
+    aside = state.aside = f"{ASIDE}/{datetime.fromtimestamp(clock.now_ms() / 1_000, UTC):%Y%m%dT%H%M%S%f}"[:-3] + "Z"
+    if why_not := await kept.saved():
+        state.aside, state.aside_end = "", 0
+        kept.save()  # another save that was on its way may have kept it
+        raise ReseedRefused(f"that it is to begin anew would be forgotten with the next start: {why_not}")
+    return aside
 
 
 def why_not_aside(files: Files, root: Path, settings: StoreSettings) -> str:
@@ -120,8 +124,9 @@ def why_not_aside(files: Files, root: Path, settings: StoreSettings) -> str:
 
 
 def put_aside(files: Files, root: Path, settings: StoreSettings, *, is_slave: bool) -> None:
-    """Where a command said so, put the store aside, before it is opened. `is_slave`: by the settings; the store of a master stays, or comes
-    back. What became impossible since is told, and waits for the next start. Durable on return. Raises OrbitError, OSError."""
+    """Where a command said so, put the store aside, before it is opened. `is_slave`: by the settings, or a member of a group, of which the
+    command knew that another one leads; the store of a master stays, or comes back. What became impossible since is told, and waits for the
+    next start. Durable on return. Raises OrbitError, OSError."""
     log_directory = settings.store_path_commit_log
     kept = ConfigFile(files, root / "config" / REPLICATION_FILE)
     table = kept.load()
@@ -163,7 +168,8 @@ def put_aside(files: Files, root: Path, settings: StoreSettings, *, is_slave: bo
     finally:
         lock.release()
     logger.warning(
-        "the store was put aside, in %s, by a command: this broker begins with nothing, and copies its master", target
+        "the store was put aside, in %s, by a command: this broker begins with nothing, and copies its master",
+        target,
     )
 
 

@@ -37,6 +37,7 @@ from orbitmq.server.replication.group.link_source import LinkSource, OwnName
 from orbitmq.server.replication.group.member_links import MemberLinks
 from orbitmq.server.replication.group.member_port import MemberPort
 from orbitmq.server.replication.group.member_record import MemberRecord
+from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.server.surroundings import Surroundings
@@ -75,6 +76,7 @@ class BrokerMember:
         self.places: dict[str, MemberPlace] = {}
         """Who is present, by name, as the engine said it last."""
         assert derived.tables is not None, "a broker has tables"
+        self.changes: Final = changes
         self._tables = derived.tables
         self._registrar = registrar
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
@@ -321,7 +323,7 @@ class BrokerMember:
         if found == self.places:
             return
         self.places = found
-        self._record.are_at({name: place.ha_address for name, place in found.items()})
+        self._record.are_at(found)
 
     def _keep(self, epoch: KeptEpoch, done: Callable[[str], None]) -> None:
         self._record.keep(epoch, self.log.marks, done)
@@ -360,6 +362,11 @@ class BrokerMember:
         if self.driver is None:
             return f"it waits for {self._waits_for if self._founding is None else self._founding.waits_for}"
         return self.driver.stopped
+
+    @property
+    def kept(self) -> KeptFile:
+        """What is kept of the group, and of the next start."""
+        return self._record.file
 
     @property
     def unkept(self) -> str:

@@ -71,7 +71,8 @@ class Driver:
         """Epoch whose marker could not be written yet."""
         self._append_failed_ns: int | None = None
         """When bytes could not be appended. Those that come count no more, until it begins to follow anew some time later."""
-        self._append_trouble = ""
+        self.append_trouble = ""
+        """Why what the leader sends is not in the log; empty while it is."""
         self._seen: LogIs = log.state()
         self._told_dispatched = -1
         self._told_refusal = ""
@@ -221,13 +222,13 @@ class Driver:
             self._log.append(effect.position, effect.data)
         except (RecordError, StoreUnwritableError) as error:
             self._append_failed_ns = self._clock.monotonic_ns()
-            if str(error) != self._append_trouble:
-                self._append_trouble = str(error)
+            if str(error) != self.append_trouble:
+                self.append_trouble = str(error)
                 logger.error(
                     "bytes of the leader %s are not in the log, asking for them again: %s", self.replica.leader, error
                 )
         else:
-            self._append_trouble = ""
+            self.append_trouble = ""
         self._see_log()
 
     def _confirm_to(self, effect: steps.ConfirmTo) -> None:

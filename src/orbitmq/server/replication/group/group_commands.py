@@ -15,8 +15,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.errors import OrbitError
+from orbitmq.errors import ClientError, OrbitError
 from orbitmq.limits.group import GROUP_LEAVE_MS, GROUP_SWITCH_ANSWER_MS, GROUP_TICK_MS, LEADER_SILENT_MS
+from orbitmq.limits.replication import RESTART_AFTER_MS, TICKET_REQUEST_MS
+from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.replication_bodies import (
     DemoteAnswer,
     DemoteRequest,
@@ -29,6 +33,8 @@ from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.replica_steps import ReplicaRole
 from orbitmq.replication.view import View, view_after_restore
 from orbitmq.server.addresses import endpoint
+from orbitmq.server.replication.asking import call_once
+from orbitmq.server.replication.reseeding import decide_aside, why_not_aside
 
 if TYPE_CHECKING:
     from orbitmq.server.replication.group.broker_member import BrokerMember
@@ -65,12 +71,8 @@ class GroupCommands:
         self._begin("accept loss", self._accept_loss(wanted), done)
 
     def reseed(self, wanted: ReseedRequest, done: Callable[[ReseedAnswer | OrbitError], None]) -> None:
-        done(
-            GroupRefused(
-                "a member of a replicated group is not copied anew by a command",
-                remedy="stop it, move its store away, and start it: it joins as a new one",
-            )
-        )
+        """Have this member begin anew: its store is put aside, and it is sent the leader's log."""
+        self._begin("reseed", self._reseed(wanted), done)
 
     def remove(self, member_id: int, done: Callable[[bool | OrbitError], None]) -> None:
         """Take the member with that id out of the group. False: there is none."""
@@ -255,6 +257,63 @@ class GroupCommands:
             )
         driver.tell(steps.ReadEngine())
         return True
+
+    async def _reseed(self, wanted: ReseedRequest) -> ReseedAnswer:
+        member, process = self._member, self._member.process
+        end, own, kept = member.store.log.written_end, member.own, member.kept
+        if not end:
+            raise GroupRefused("this member has nothing yet that could be put aside")
+        if why_not := why_not_aside(process.files, process.settings.data, process.settings.store):
+            raise GroupRefused(f"the store cannot be put aside: {why_not}")
+        leader_end = await self._end_at_leader()
+        driver = member.driver
+        follows = driver is not None and not driver.stopped and driver.replica.following.is_matched
+        if not (follows or wanted.although_parted):
+            raise GroupRefused(
+                f"this member follows nobody ({member.outside or 'its log was not compared yet'}), and may have what its leader has not: "
+                f"its log ends at {end}, the leader's at {leader_end}",
+                remedy="look which of both logs counts; or ask for it although they have parted, and what this one has is only put aside",
+            )
+        aside = await decide_aside(kept, process.clock, leader_end)
+        begins_again = member.changes.begins_again
+        logger.warning(
+            "the store of member %s is put aside by a command, %s, in %s: it is sent the leader's log again",
+            own.name, "now" if begins_again else "at its next start", aside,
+        )  # fmt: skip
+        if begins_again is not None:
+            asyncio.get_running_loop().call_later(RESTART_AFTER_MS / 1_000, begins_again)
+        return ReseedAnswer(aside=aside, restarts=begins_again is not None)
+
+    async def _end_at_leader(self) -> int:
+        """Where the leader's log ends, which answers. GroupRefused where this member's store is needed, or may be."""
+        member, own = self._member, self._member.own
+        held = await member.calls.engine.read(own.group)
+        view = held.view
+        if view is None:
+            raise GroupRefused("the engine knows nothing of this group", remedy="see `orbitmq replica accept-loss`")
+        if view.leader == own.name:
+            raise GroupRefused("this member leads", remedy="let another one lead first: orbitmq replica switch")
+        if own.name in view.in_sync and not view.may_drop(own.name):
+            raise GroupRefused(
+                f"this member is in sync, and without it fewer would be than {view.in_sync_min}, which a confirmed message needs",
+                remedy="have another one catch up first: `orbitmq replica status`",
+            )
+        places = await member.calls.engine.places(own.group)
+        leader = next((place.address for place in places if place.name == view.leader), "")
+        if not leader:
+            raise GroupRefused(
+                "nobody leads the group who could send its log", remedy="look at `orbitmq replica status`"
+            )
+        process = member.process
+        status = request(RequestCode.GET_BROKER_HA_STATUS)
+        try:
+            answer = await call_once(leader, status, TICKET_REQUEST_MS, process.clock, process.calling)
+            found = HaRuntimeInfo.decode(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else None
+        except (ClientError, ValueError) as error:
+            raise GroupRefused(f"the leader at {leader} cannot be asked: {error}") from error
+        if found is None or not found.master:
+            raise GroupRefused(f"the broker at {leader} does not say that it leads", remedy="ask again")
+        return found.master_commit_log_max_offset
 
     async def _until(self, is_done: Callable[[], bool], limit_ms: int = GROUP_SWITCH_ANSWER_MS) -> None:
         for _ in range(limit_ms // GROUP_TICK_MS):

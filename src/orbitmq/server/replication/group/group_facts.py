@@ -57,6 +57,8 @@ def _trouble_in_role(member: BrokerMember, replica: Replica) -> str:
     if replica.role is ReplicaRole.LEADING:
         refused = f"sends are refused: {replica.refusal}" if replica.refusal else ""
         return "; ".join(filter(None, (refused, member.calls.trouble)))
+    if member.driver is not None and member.driver.append_trouble:
+        return f"what the leader sends is not in its log: {member.driver.append_trouble}"
     if replica.following.is_matched:
         return ""
     if not member.calls.trouble:

@@ -18,6 +18,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.replication.epoch_marks import EpochMark, EpochMarks
 from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, KeptMember
 from orbitmq.replication.replica_steps import KeptEpoch
+from orbitmq.server.replication.engines.group_engine import MemberPlace
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.worker import Worker
@@ -78,11 +79,14 @@ class MemberRecord:
             return await self.file.saved()
         return await self.file.saved(lambda done: self.keep(epoch, marks, done))
 
-    def are_at(self, places: Mapping[str, str]) -> None:
-        """The others are there now; who is not named may be where it was."""
-        known = {**self.places, **places}
-        member = self.file.state.member
-        if known != self.places and member is not None:
-            member.places = known
+    def are_at(self, others: Mapping[str, MemberPlace]) -> None:
+        """The others are there now; who is not named may be where it was. Their main ports are kept too: a start that meets damage in the
+        log asks there."""
+        known = {**self.places, **{name: place.ha_address for name, place in others.items()}}
+        state, is_news = self.file.state, known != self.places
+        for place in others.values():
+            is_news = state.note_copy(place.address) or is_news
+        if is_news and state.member is not None:
+            state.member.places = known
             self.file.save()
         self.places = known
