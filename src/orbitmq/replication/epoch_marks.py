@@ -1,8 +1,9 @@
 """Epochs of a log: who wrote it from which position on, and so where two logs part.
 
 An epoch is the time of one writer. It begins where a broker becomes master, and where a master starts again after it may have lost the end
-of its log: what it writes there must not be taken for what was there before. An epoch and its start are the same in two logs only if both
-have that writer's bytes; so the newest mark that two logs share says how far they are one.
+of its log: what it writes there must not be taken for what was there before. Epoch, start and writer are the same in two logs only if both
+have that writer's bytes; so the newest mark that two logs share says how far they are one. In a group the writer has a name: an engine that
+was put back to a backup gives an epoch a second time, and two logs may then have it from one position on.
 
 Rules of this file
 1. Epochs rise, and so do starts. An epoch that wrote nothing has no mark: the next one takes its place.
@@ -11,13 +12,14 @@ Rules of this file
 
     line 1         how many marks
     line 2         CRC-32 of the rest without its top bit, decimal
-    line 3 ...     epoch-start
+    line 3 ...     epoch-start, or epoch-start-claim
 
-(RocketMQ controller mode, epoch file.)
+(RocketMQ controller mode, epoch file, which has no claims.)
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -28,11 +30,25 @@ from orbitmq.protocol.checksum import body_crc
 from orbitmq.protocol.replication.frames import POSITION_MAX
 
 EPOCH_MAX: Final = 2**31 - 1
+_CLAIM: Final = re.compile(r"[!-~]{1,32}")
 
 
 class EpochMark(NamedTuple):
     epoch: int
     start: int
+    claim: str = ""
+    """Of the process that wrote, as in the view of its group; empty of a pair."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.epoch}-{self.start}-{self.claim}" if self.claim else f"{self.epoch}-{self.start}"
+
+
+def mark_of(text: bytes) -> EpochMark:
+    """ValueError where it is none. Another text than `EpochMark.text` may be read as the same mark."""
+    epoch, _, rest = text.partition(b"-")
+    start, _, claim = rest.partition(b"-")
+    return EpochMark(int(epoch), int(start), claim.decode("ascii"))
 
 
 class SharedLog(NamedTuple):
@@ -50,7 +66,8 @@ class EpochMarks:
     def __init__(self, marks: Iterable[EpochMark] = ()) -> None:
         self._marks = list(marks)[-EPOCH_MARKS_MAX:]
         for one in self._marks:
-            if not (0 <= one.epoch <= EPOCH_MAX and 0 <= one.start <= POSITION_MAX):
+            is_sound = not one.claim or _CLAIM.fullmatch(one.claim) is not None
+            if not (0 <= one.epoch <= EPOCH_MAX and 0 <= one.start <= POSITION_MAX and is_sound):
                 raise ValueError(f"epoch {one.epoch} from {one.start} is out of range")
         for before, after in pairwise(self._marks):
             if not (before.epoch < after.epoch and before.start < after.start):
@@ -100,7 +117,7 @@ class EpochMarks:
 
 def encode_marks(marks: EpochMarks) -> bytes:
     """Never longer than what `decode_marks` reads."""
-    rest = "".join(f"{epoch}-{start}\n" for epoch, start in marks.marks).encode()
+    rest = "".join(f"{one.text}\n" for one in marks.marks).encode()
     return f"{len(marks.marks)}\n{body_crc(rest)}\n".encode() + rest
 
 
@@ -108,9 +125,8 @@ def decode_marks(data: bytes) -> EpochMarks:
     """StoreDamagedError where it is not, byte for byte, what `encode_marks` gives for the marks in it."""
     if len(data) > EPOCH_TEXT_BYTES_MAX:
         raise _damaged(f"it has {len(data)} bytes")
-    lines = (line.partition(b"-") for line in data.split(b"\n")[2:-1])
     try:
-        marks = EpochMarks([EpochMark(int(epoch), int(start)) for epoch, _, start in lines])
+        marks = EpochMarks([mark_of(line) for line in data.split(b"\n")[2:-1]])
     except ValueError as error:
         raise _damaged(str(error)) from None
     if encode_marks(marks) != data:

@@ -3,7 +3,7 @@
     begin  ->  Welcome  ->  (cut)  ->  matched: bytes from our end on, reports
 
 Rules of this file
-1. Logs are compared by marks (epoch, start): equal marks say that both have the bytes of that writer. Lengths say nothing.
+1. Logs are compared by marks (epoch, start, who wrote): equal marks say that both have the bytes of that writer. Lengths say nothing.
 2. What was confirmed here is never cut. A leader that lacks it leads after a loss that somebody accepted, or after a disk that forgot.
 3. Bytes are taken at our end only. A gap ends the session; what came before comes again, and is passed over.
 """

@@ -103,14 +103,16 @@ class KeptState(msgspec.Struct):
             **({} if not self.copies else {"copies": self.copies}),
             **({} if self.far == FarStorage() else {"far": msgspec.to_builtins(self.far)}),
             **({} if self.member is None else {"member": msgspec.to_builtins(self.member)}),
-            "epochs": [[one.epoch, one.start] for one in self.epochs.marks],
+            "epochs": [
+                [one.epoch, one.start, one.claim] if one.claim else [one.epoch, one.start] for one in self.epochs.marks
+            ],
             "slaves": {str(slave_id): directory for slave_id, directory in sorted(self.slaves.items())},
         }
 
 
 class _Table(msgspec.Struct):
     directory: str
-    epochs: list[tuple[int, int]] = []
+    epochs: list[list[int | str]] = []
     slaves: dict[int, str] = {}
     promoted: BrokerKind | None = None
     demoted: Demoted | None = None
@@ -154,7 +156,7 @@ def read_state(table: object, new_directory: str) -> KeptState:
         return KeptState(new_directory)
     try:
         read = msgspec.convert(table, _Table, strict=False)
-        marks = EpochMarks(EpochMark(*one) for one in read.epochs)
+        marks = EpochMarks(msgspec.convert(one, EpochMark, strict=False) for one in read.epochs)
     except (msgspec.ValidationError, ValueError) as error:
         raise StoreDamagedError(
             f"{REPLICATION_FILE} cannot be read: {error}",

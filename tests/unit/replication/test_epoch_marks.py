@@ -49,7 +49,7 @@ def test_an_epoch_without_a_byte_has_no_mark() -> None:
     epochs = marks((1, 0))
     epochs.begin(2, 100)
     epochs.begin(3, 100)
-    assert epochs.marks == ((1, 0), (3, 100))
+    assert epochs.marks == marks((1, 0), (3, 100)).marks
 
 
 @pytest.mark.parametrize(("epoch", "start"), [(2, 200), (1, 200), (3, 99), (2**31, 200), (3, 2**63)])
@@ -57,34 +57,39 @@ def test_an_epoch_that_cannot_begin(epoch: int, start: int) -> None:
     epochs = marks((1, 0), (2, 100))
     with pytest.raises(ValueError, match="epoch"):
         epochs.begin(epoch, start)
-    assert epochs.marks == ((1, 0), (2, 100))
+    assert epochs.marks == marks((1, 0), (2, 100)).marks
 
 
 def test_a_number_is_not_used_again_after_a_cut() -> None:
     """Else a second epoch 3 from 150 would be taken for the first one, whose bytes another copy may have."""
     epochs = marks((1, 0), (2, 100), (3, 150))
     epochs.cut(160)
-    assert epochs.marks == ((1, 0), (2, 100), (3, 150))
+    assert epochs.marks == marks((1, 0), (2, 100), (3, 150)).marks
     epochs.cut(150)
-    assert epochs.marks == ((1, 0), (2, 100), (3, 150))
+    assert epochs.marks == marks((1, 0), (2, 100), (3, 150)).marks
     epochs.cut(120)
-    assert epochs.marks == ((1, 0), (2, 100), (3, 120))
+    assert epochs.marks == marks((1, 0), (2, 100), (3, 120)).marks
     with pytest.raises(ValueError, match="not newer"):
         epochs.begin(3, 150)
     epochs.begin(4, 120)
-    assert epochs.marks == ((1, 0), (2, 100), (4, 120))
+    assert epochs.marks == marks((1, 0), (2, 100), (4, 120)).marks
 
 
 def test_the_oldest_mark_goes_when_there_are_too_many() -> None:
     epochs = marks(*((number, number * 10) for number in range(EPOCH_MARKS_MAX)))
     epochs.begin(EPOCH_MARKS_MAX, EPOCH_MARKS_MAX * 10)
     assert len(epochs.marks) == EPOCH_MARKS_MAX
-    assert epochs.marks[0] == (1, 10)
+    assert epochs.marks[0] == EpochMark(1, 10)
 
 
 def test_the_text() -> None:
     assert encode_marks(marks((1, 0), (2, 4096))) == b"2\n%d\n1-0\n2-4096\n" % 1694929738
     assert encode_marks(marks()) == b"0\n0\n"
+    of_a_group = EpochMarks([EpochMark(1, 0), EpochMark(2, 4096, "c1a1-m")])
+    assert encode_marks(of_a_group).endswith(b"\n1-0\n2-4096-c1a1-m\n")
+    assert decode_marks(encode_marks(of_a_group)).marks == of_a_group.marks
+    with pytest.raises(ValueError, match="out of range"):
+        EpochMarks([EpochMark(1, 0, "a\nb")])
 
 
 @given(st.lists(st.tuples(st.integers(1, 1_000), st.integers(1, 1 << 40)), max_size=20))
@@ -98,7 +103,8 @@ def test_what_is_written_is_read(steps: list[tuple[int, int]]) -> None:
 
 def test_the_longest_text_can_be_read() -> None:
     last = 2**31 - 1 - EPOCH_MARKS_MAX
-    text = encode_marks(marks(*((last + n, 2**63 - 1 - EPOCH_MARKS_MAX + n) for n in range(EPOCH_MARKS_MAX))))
+    longest = [(last + n, 2**63 - 1 - EPOCH_MARKS_MAX + n, "c" * 32) for n in range(EPOCH_MARKS_MAX)]
+    text = encode_marks(EpochMarks(EpochMark(*one) for one in longest))
     assert len(text) <= EPOCH_TEXT_BYTES_MAX
     assert len(decode_marks(text).marks) == EPOCH_MARKS_MAX
 

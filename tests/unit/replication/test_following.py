@@ -43,6 +43,16 @@ def test_logs_of_one_length_and_two_writers_are_two_logs() -> None:
     assert compared(log_of(60, (1, 0), (2, 40)), leader_of(60, (1, 0), (3, 40))) == 40
 
 
+def test_two_writers_of_one_epoch_are_told_apart() -> None:
+    """An engine that was put back to a backup gave it a second time, while one of them was away."""
+    ours = LogIs(60, 60, (EpochMark(4, 0, "x"), EpochMark(5, 40, "x")))
+    leader = Welcome("a", 5, OURS, (EpochMark(4, 0, "x"), EpochMark(5, 40, "y")), 90)
+    assert compared(ours, leader, confirmed=40) == 40, "what nobody confirmed is cut"
+    refused = compared(ours, leader, confirmed=60)
+    assert isinstance(refused, NotFollowed), "and what somebody did is not"
+    assert "another one from 40 on" in refused.reason
+
+
 def test_an_empty_log_takes_everything() -> None:
     assert compared(log_of(0), leader_of(90, (1, 0))) == 0
 

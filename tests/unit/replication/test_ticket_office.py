@@ -33,7 +33,7 @@ class Master:
 
     @property
     def marks(self) -> list[tuple[int, int]]:
-        return [tuple(one) for one in self.state.epochs.marks]
+        return [(one.epoch, one.start) for one in self.state.epochs.marks]
 
 
 def request(*marks: tuple[int, int], **more: object) -> FollowRequest:
@@ -148,11 +148,11 @@ def test_a_slave_that_takes_over_goes_on_with_the_epochs_of_its_master() -> None
     assert adopt_epochs(slave, answer)
     assert not adopt_epochs(slave, answer), "nothing new"
     TicketOffice(slave, "pair", 850, lambda: "", lambda: (0, 850), lambda position, size: None)
-    assert [tuple(one) for one in slave.epochs.marks] == [(4, 0), (5, 700), (6, 850)]
+    assert [(one.epoch, one.start) for one in slave.epochs.marks] == [(4, 0), (5, 700), (6, 850)]
 
 
 def test_what_is_kept_is_read_as_it_was_written() -> None:
-    state = KeptState("d", {2: "s"}, EpochMarks([EpochMark(1, 0), EpochMark(2, 5)]))
+    state = KeptState("d", {2: "s"}, EpochMarks([EpochMark(1, 0), EpochMark(2, 5, "claim")]))
     read = read_state(state.table(), "new")
     assert (read.directory, read.slaves, read.epochs.marks) == ("d", {2: "s"}, state.epochs.marks)
     assert read_state(None, "new").directory == "new"

@@ -34,7 +34,7 @@ GROUP_MAGIC: Final = b"\xf0ORBGR\r\n"
 """As in PNG, the last two bytes do not survive a transport that changes ends of lines."""
 NONCE_BYTES: Final = 16
 GREETING_BYTES: Final = len(GROUP_MAGIC) + NONCE_BYTES
-LINK_VERSION: Final = 1
+LINK_VERSION: Final = 2
 
 _HEAD: Final = struct.Struct(">iI")
 _KIND_BYTES: Final = 1

@@ -247,7 +247,7 @@ class Driver:
             self._marker = None
             return
         try:
-            self._log.append_marker(effect.epoch)
+            self._log.append_marker(effect.epoch, self.replica.life)
         except StoreUnwritableError as error:
             if self._marker is None:
                 logger.error("this member leads in epoch %d, and cannot write: %s", effect.epoch, error)

@@ -80,12 +80,12 @@ class GroupLog:
 
     # --- growing and cutting --------------------------------------------------------------------------------------------
 
-    def append_marker(self, epoch: int) -> None:
-        """Written on return. Raises StoreUnwritableError, RecordError."""
+    def append_marker(self, epoch: int, claim: str) -> None:
+        """Of the process that leads by this claim. Written on return. Raises StoreUnwritableError, RecordError."""
         store = self.store
         store.commit()
         start = store.log.end
-        mark = EpochMark(epoch, start)
+        mark = EpochMark(epoch, start, claim)
         message = NewMessage(EPOCHS_TOPIC, QUEUE, encode_marker(mark), b"", born_timestamp=self._clock.now_ms())
 
         def append() -> None:

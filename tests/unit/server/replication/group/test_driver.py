@@ -169,7 +169,7 @@ def test_an_epoch_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
 def test_a_leader_writes_its_marker_first_and_serves_when_that_is_confirmed(tmp_path: Path) -> None:
     member = leads(Member(tmp_path))
     assert ("serves", 1) in member.said
-    assert member.log.marks == (EpochMark(1, 0),)
+    assert member.log.marks == (EpochMark(1, 0, member.replica.life),)
     assert member.little.store.confirm_offset == member.little.store.log.written_end > 0
     again = GroupLog(member.little.store, (), member.little.clock)
     assert again.marks == member.log.marks, "a start reads them from the log"
@@ -179,7 +179,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
     member = Member(tmp_path)
     written = member.log.append_marker
 
-    def full(epoch: int) -> None:
+    def full(epoch: int, claim: str) -> None:
         raise StoreUnwritableError("no room")
 
     monkeypatch.setattr(member.log, "append_marker", full)
@@ -267,7 +267,7 @@ def test_what_no_leader_confirmed_is_cut_with_its_marker(tmp_path: Path) -> None
     member = leads(Member(tmp_path))
     confirmed = member.little.store.confirm_offset
     member.little.store.only_copy("for the test")
-    member.log.append_marker(3)
+    member.log.append_marker(3, "another-life")
     assert [mark.epoch for mark in member.log.marks] == [1, 3]
     assert member.log.cut(confirmed) == 1
     assert [mark.epoch for mark in member.log.marks] == [1]
