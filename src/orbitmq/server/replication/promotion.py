@@ -68,12 +68,15 @@ class Promotion:
         return "" if free >= SPACE_RESUMED_BYTES else f"the disk is full: {free >> 10} KiB are free"
 
     async def _living_master(self, following: Following | None) -> str:
-        """Where a master answers; empty where none does."""
+        """Where a master answers; empty where none does. Where nobody names one, those are asked that are known to have had this log."""
         if following is not None and following.is_connected:
             return following.master_address
-        address = (following and following.master_address) or self._places.master_port()
-        main = self._places.main_port(address) if address else ""
-        return main if main and await self._asking.is_master(main) else ""
+        if address := (following and following.master_address) or self._places.master_port():
+            main = self._places.main_port(address)
+            return main if await self._asking.is_master(main) else ""
+        known = [one for one in self._state.copies if one != self._places.own]
+        told = await asyncio.gather(*map(self._asking.leads, known))
+        return next((one for one, (_, leads) in zip(known, told, strict=True) if leads), "")
 
     async def _refuse_behind(self) -> None:
         """Raises PromotionRefused where this slave would lose what is confirmed."""

@@ -27,9 +27,11 @@ def made(
         return {}
 
     store = SimpleNamespace(trouble="", log=SimpleNamespace(written_end=1_000))
-    asking, places = SimpleNamespace(leads=leads), SimpleNamespace(members=members, own="10.0.0.2:10911")
+    asking = SimpleNamespace(leads=leads)
+    places = SimpleNamespace(members=members, own="10.0.0.2:10911", master_port=lambda: "")
+    state = KeptState("d" * 32, copies=["10.0.0.2:10911", FORMER])
     return Promotion(
-        *cast("tuple[Any, Any, Any, Any]", (store, KeptState("d" * 32), asking, places)),
+        *cast("tuple[Any, Any, Any, Any]", (store, state, asking, places)),
         damage=lambda: "",
         free_bytes=free_bytes,
     )
@@ -41,6 +43,13 @@ async def test_what_a_master_asked_before_it_led_again_makes_no_second_master() 
         await made(former_leads=True).check(handed_over, None)
     await made(former_leads=False).check(handed_over, None)
     await made(former_leads=False, former_answers=False).check(handed_over, None)
+
+
+async def test_a_slave_of_which_nobody_names_the_master_asks_whoever_had_its_log() -> None:
+    with pytest.raises(PromotionRefused, match=f"the master at {FORMER} lives"):
+        await made(former_leads=True).check(PromoteRequest(), None)
+    await made(former_leads=False).check(PromoteRequest(), None)
+    await made(former_leads=False, former_answers=False).check(PromoteRequest(), None)
 
 
 async def test_a_person_may_have_two_masters() -> None:
