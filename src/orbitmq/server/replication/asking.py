@@ -152,6 +152,11 @@ class Asking:
         answers, found = await self._status(main)
         return answers, found is not None and found.master
 
+    async def standing(self, main: str) -> tuple[bool, bool]:
+        """Whether a broker there says that it is a master, and whether it says that it becomes something else just now."""
+        _, found = await self._status(main)
+        return (False, False) if found is None else (found.master, found.changes_role)
+
     async def promote(self, main: str, *, synchronous: bool) -> PromoteAnswer:
         """Make the slave there the master, which followed this broker until now. RemoteError where it refuses; another ClientError where
         no answer came, and it may have become one."""

@@ -47,11 +47,8 @@ class Promotion:
 
     async def check(self, wanted: PromoteRequest, following: Following | None) -> None:
         """Raises PromotionRefused where this slave is not to become master."""
-        if not wanted.although_master_lives and (master := await self._living_master(following)):
-            raise PromotionRefused(
-                f"the master at {master} lives, and there would be two",
-                remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
-            )
+        if not wanted.although_master_lives:
+            await self._refuse_second(following)
         if wanted.former and (await self._asking.leads(wanted.former))[1]:
             raise PromotionRefused(f"the master at {wanted.former} leads again: what it asked came too late")
         if trouble := self._store.trouble or self._no_room():
@@ -67,16 +64,34 @@ class Promotion:
             return f"its disk cannot be looked at: {error}"
         return "" if free >= SPACE_RESUMED_BYTES else f"the disk is full: {free >> 10} KiB are free"
 
-    async def _living_master(self, following: Following | None) -> str:
-        """Where a master answers; empty where none does. Where nobody names one, those are asked that are known to have had this log."""
+    async def _refuse_second(self, following: Following | None) -> None:
+        """Raises PromotionRefused where another broker leads, or may be about to. Of two that are to lead at once each hears of the other:
+        whoever is asked says what is under way before it asks itself."""
+        master, changing = await self._named_master(following), ""
+        if not master:
+            members = await self._places.members()
+            others = [one for one in members.values() or self._state.copies if one != self._places.own]
+            told = list(zip(others, await asyncio.gather(*map(self._asking.standing, others)), strict=True))
+            master = next((one for one, (leads, _) in told if leads), "")
+            changing = next((one for one, (_, changes) in told if changes), "")
+        if master:
+            raise PromotionRefused(
+                f"the master at {master} lives, and there would be two",
+                remedy="stop that one first; or ask for it although the master lives, and what that one takes from then on is lost",
+            )
+        if changing:
+            raise PromotionRefused(
+                f"a command makes the broker at {changing} something else just now",
+                remedy="look at `orbitmq replica status` when that has ended",
+            )
+
+    async def _named_master(self, following: Following | None) -> str:
+        """Where the master answers that is followed, or that settings, a command or a name server name; empty where none does."""
         if following is not None and following.is_connected:
             return following.master_address
-        if address := (following and following.master_address) or self._places.master_port():
-            main = self._places.main_port(address)
-            return main if await self._asking.is_master(main) else ""
-        known = [one for one in self._state.copies if one != self._places.own]
-        told = await asyncio.gather(*map(self._asking.leads, known))
-        return next((one for one, (_, leads) in zip(known, told, strict=True) if leads), "")
+        address = (following and following.master_address) or self._places.master_port()
+        main = self._places.main_port(address) if address else ""
+        return main if main and await self._asking.is_master(main) else ""
 
     async def _refuse_behind(self) -> None:
         """Raises PromotionRefused where this slave would lose what is confirmed."""

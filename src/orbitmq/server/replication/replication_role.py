@@ -205,6 +205,11 @@ class ReplicationRole:
 
     def status(self) -> HaRuntimeInfo:
         """What request 907 answers."""
+        told = self._status()
+        told.changes_role = "commands" in vars(self) and self.commands.is_under_way
+        return told
+
+    def _status(self) -> HaRuntimeInfo:
         if self.following is not None:
             return status_of_slave(self.following, self._store, self._process.clock)
         if self.port is not None:

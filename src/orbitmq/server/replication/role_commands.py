@@ -115,6 +115,11 @@ class RoleCommands:
         self._told_of_promotion: list[Callable[[PromoteAnswer | OrbitError], None]] = []
         """Who asked for the promotion that is under way."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a command is, which others that would lead have to hear of."""
+        return self._under_way is not None
+
     async def stop(self) -> None:
         """What is under way ends where it is."""
         if self._under_way is not None:

@@ -17,17 +17,25 @@ FORMER = "10.0.0.1:10911"
 
 
 def made(
-    *, former_leads: bool = False, former_answers: bool = True, free_bytes: Callable[[], int] = lambda: 1 << 30
+    *,
+    former_leads: bool = False,
+    former_answers: bool = True,
+    former_changes: bool = False,
+    free_bytes: Callable[[], int] = lambda: 1 << 30,
 ) -> Promotion:
     async def leads(main: str) -> tuple[bool, bool]:
         assert main == FORMER
         return former_answers, former_leads
 
+    async def standing(main: str) -> tuple[bool, bool]:
+        assert main == FORMER
+        return former_leads, former_changes
+
     async def members() -> dict[int, str]:
         return {}
 
     store = SimpleNamespace(trouble="", log=SimpleNamespace(written_end=1_000))
-    asking = SimpleNamespace(leads=leads)
+    asking = SimpleNamespace(leads=leads, standing=standing)
     places = SimpleNamespace(members=members, own="10.0.0.2:10911", master_port=lambda: "")
     state = KeptState("d" * 32, copies=["10.0.0.2:10911", FORMER])
     return Promotion(
@@ -49,7 +57,12 @@ async def test_a_slave_of_which_nobody_names_the_master_asks_whoever_had_its_log
     with pytest.raises(PromotionRefused, match=f"the master at {FORMER} lives"):
         await made(former_leads=True).check(PromoteRequest(), None)
     await made(former_leads=False).check(PromoteRequest(), None)
-    await made(former_leads=False, former_answers=False).check(PromoteRequest(), None)
+
+
+async def test_of_two_slaves_that_are_to_lead_at_once_each_hears_of_the_other() -> None:
+    with pytest.raises(PromotionRefused, match=f"a command makes the broker at {FORMER} something else just now"):
+        await made(former_changes=True).check(PromoteRequest(), None)
+    await made(former_changes=True).check(PromoteRequest(although_master_lives=True), None)
 
 
 async def test_a_person_may_have_two_masters() -> None:

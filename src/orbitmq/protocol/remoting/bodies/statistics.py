@@ -135,10 +135,11 @@ class HaConnectionRuntime(JsonBody):
 
 
 class HaRuntimeInfo(JsonBody):
-    """Answer to GET_BROKER_HA_STATUS."""
+    """Answer to GET_BROKER_HA_STATUS. `changes_role`, our own: a command makes this broker something else just now; omitted otherwise."""
 
     master: bool = kept(True)
     master_commit_log_max_offset: Int64 = kept(0)
     in_sync_slave_nums: Int32 = kept(0)
     ha_connection_info: list[HaConnectionRuntime] = kept_list()
     ha_client_runtime_info: HaClientRuntime = msgspec.field(default_factory=lambda: HaClientRuntime())
+    changes_role: bool = False
