@@ -53,6 +53,9 @@ SWITCH_MS: Final = 5_000
 CLOCK_OFF_MS: Final = 500
 """A member whose clock differs so much from its leader's leads last: what is due would move by that."""
 
+CLOCK_OFF_LASTS_MS: Final = 3_000
+"""A clock that was off for so long is reported: several heartbeats, of which one may be late."""
+
 EPOCHS_SKIPPED: Final = 1_000
 """Between what a member has seen and what it begins in when the engine had forgotten that: more than were given unseen by it."""
 

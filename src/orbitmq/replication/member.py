@@ -33,8 +33,8 @@ from orbitmq.units import NS_PER_MS
 class TimedReplica:
     def __init__(self, replica: Replica, now_ns: int) -> None:
         self.replica: Final = replica
-        self.is_clock_off = False
-        """Its wall clock differs from its leader's by more than CLOCK_OFF_MS."""
+        self.clock_off_ms = 0
+        """By how much its wall clock differed from its leader's when that was last heard, with the way between them; 0 of a leader."""
         self._epoch = replica.epoch
         self._role = replica.role
         self._attendance = Attendance(replica.log.written, now_ns)
@@ -93,7 +93,7 @@ class TimedReplica:
             ):
                 self._watch.heard(now_ns)
                 if isinstance(message, steps.Records):
-                    self.is_clock_off = abs(wall_ms - message.wall_ms) > CLOCK_OFF_MS
+                    self.clock_off_ms = wall_ms - message.wall_ms
         elif isinstance(given, steps.LogIs):
             self._attendance.log_is(given.written, now_ns)
             if replica.role is ReplicaRole.LEADING and given.written > replica.log.written:
@@ -112,7 +112,7 @@ class TimedReplica:
                 self._watch = LeaderWatch(now_ns)
             if replica.role is ReplicaRole.LEADING:
                 self._attendance = Attendance(replica.log.written, now_ns)
-                self.is_clock_off = False
+                self.clock_off_ms = 0
             self._unconfirmed.clear()
             self._epoch, self._role = replica.epoch, replica.role
         return effects
@@ -175,7 +175,8 @@ class TimedReplica:
     def _standing(self) -> Standing:
         log, replica = self.replica.log, self.replica
         last_epoch = log.marks[-1].epoch if log.marks else 0
-        return Standing(replica.name, replica.epoch, self.is_clock_off, last_epoch, log.written)
+        is_clock_off = abs(self.clock_off_ms) > CLOCK_OFF_MS
+        return Standing(replica.name, replica.epoch, is_clock_off, last_epoch, log.written)
 
     def _rivals(self) -> list[str]:
         """Who else may lead: of the set, without us and whom we miss."""

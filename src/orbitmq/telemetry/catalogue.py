@@ -466,6 +466,10 @@ GROUP_IN_SYNC: Final = _gauge(
     "orbitmq_group_in_sync", "Members in the in-sync set, the leader among them, as this member knows it."
 )
 GROUP_ELECTIONS: Final = _counter("orbitmq_group_elections_total", "Times that this member began to lead.")
+GROUP_CLOCK_OFF: Final = _gauge(
+    "orbitmq_group_clock_off_seconds",
+    "By how much the clock of a follower is ahead of its leader's, where it has been off by more than half a second for three; else 0.",
+)
 GROUP_ENGINE: Final = _gauge(
     "orbitmq_group_engine_answers", "1 while the engine of the group answers this member's questions, else 0."
 )

@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import zlib
@@ -25,7 +26,7 @@ from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, 
 from orbitmq.replication.settings import ReplicationAck
 from orbitmq.server.replication.asking import PROCESS_ID_BYTES, log_range
 from orbitmq.server.replication.engines.etcd import opened_engine
-from orbitmq.server.replication.engines.group_engine import MemberPlace
+from orbitmq.server.replication.engines.group_engine import EngineError, MemberPlace
 from orbitmq.server.replication.group.driver import Driver
 from orbitmq.server.replication.group.engine_calls import EngineCalls
 from orbitmq.server.replication.group.far_naming import FarNaming
@@ -178,8 +179,11 @@ class BrokerMember:
                 )
                 before = await self._founding.become_member()
                 self._founding = None
-            elif self.far.named:
-                await self._until_done(lambda: self.far.enter(self.far.named))
+            else:
+                with contextlib.suppress(EngineError):  # a member goes on without an engine
+                    await self.calls.until_name_is_free(self._waits)
+                if self.far.named:
+                    await self._until_done(lambda: self.far.enter(self.far.named))
             if not self.store.log.written_end:
                 await self._until_done(self._begin_empty)
             self.calls.be_present()
@@ -188,6 +192,9 @@ class BrokerMember:
             self._not_of_group = str(error)
             logger.error("this broker is no member of its group: %s", error)
             self.duties.stop(str(error))
+
+    def _waits(self, what: str) -> None:
+        self._waits_for = what
 
     async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """Try it again while something is away. Raises NotOfGroup."""
@@ -312,11 +319,9 @@ class BrokerMember:
     def _took_places(self, places: Iterable[MemberPlace]) -> None:
         found = {place.name: place for place in places}
         own = found.pop(self.own.name, None)
-        if own is not None and own.claim != self.own.claim and own.store_id != self.own.store:
-            logger.error(
-                "another process, at %s, calls itself member %s and has another store: give each member a replicaName of its own",
-                own.address, self.own.name,
-            )  # fmt: skip
+        if own is not None and self.driver is not None and (other := self.calls.namesake([own])):
+            self.calls.be_absent()
+            self.driver.end(f"there is {other}, and two would take each other's place")
         view = None if self.driver is None else self.driver.replica.view
         if view is not None:
             self.naming.look(view, found, leads=self.duties.leads)

@@ -25,6 +25,7 @@ from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.member import TimedReplica
 from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import Effect, Input, KeptEpoch, LogIs, ReplicaRole
+from orbitmq.server.replication.group.clock_report import ClockReport
 from orbitmq.server.replication.group.driver_ports import Duties, Links
 from orbitmq.server.replication.group.epoch_keeping import EpochKeeping, Keep
 from orbitmq.server.replication.group.group_log import GroupLog
@@ -53,6 +54,7 @@ class Driver:
         """`ask(question)` is answered by `tell`."""
         self.replica: Final = replica
         self.member: Final = TimedReplica(replica, clock.monotonic_ns())
+        self.clock_report: Final = ClockReport()
         self.stopped = ""
         self.elections = 0
         """Times that this member became leader."""
@@ -150,6 +152,7 @@ class Driver:
             self.end(self._log.store.trouble)
             return
         self._tell_dispatched()
+        self.clock_report.look(self.member.clock_off_ms, self.replica.leader, self._clock.monotonic_ns())
         self._go_on(self.member.tick(self._clock.monotonic_ns()))
         if successor := self._switch.look():
             self.switch_to(successor)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orbitmq.limits.group import PLACES_READ_MS
+from orbitmq.limits.group import JOINING_RETRY_MS, PLACES_READ_MS
 from orbitmq.replication import replica_steps as steps
 from orbitmq.server.replication.engines.group_engine import EngineError, GroupEngine, MemberPlace
 
@@ -54,11 +54,33 @@ class EngineCalls:
         self.place = msgspec.structs.replace(self.place, far=far)
         self._presence = self._begin("presence at the engine", self.engine.keep_present(self._group, self.place))
 
-    async def namesake(self) -> str:
-        """Address of another process with another store that is present under our name; empty where there is none. Raises EngineError."""
+    async def until_name_is_free(self, told: Callable[[str], None]) -> None:
+        """Wait while another process is present under our name: what one of them has would count for the other. One that ended without a
+        word is named for some seconds; where it was ours, at our address, it is not waited for. `told` hears whom this waits for. Raises
+        EngineError."""
+        has_said = False
+        while other := self.namesake(await self.engine.places(self._group)):
+            told(f"the end of {other}")
+            if not has_said:
+                has_said = True
+                logger.warning("this broker waits for the end of %s", other)
+            await asyncio.sleep(JOINING_RETRY_MS / 1_000)
+
+    def namesake(self, places: Iterable[MemberPlace]) -> str:
+        """Which other process is present under our name, for people; empty where none is."""
         own = self.place
-        others = [place for place in await self.engine.places(self._group) if place.name == own.name]
-        return next((place.address for place in others if place.store_id != own.store_id), "")
+        for place in places:
+            is_before = (place.store_id, place.address) == (own.store_id, own.address)
+            if place.name == own.name and place.claim != own.claim and not is_before:
+                what = "another store" if place.store_id != own.store_id else "a process with a copy of this directory"
+                return f"{what} under its name {own.name}, at {place.address}; each member has a replicaName of its own"
+        return ""
+
+    def be_absent(self) -> None:
+        """Another process is present under this name."""
+        if self._presence is not None:
+            self._presence.cancel()
+            self._presence = None
 
     async def others(self) -> list[str]:
         """Names of the others that are present: all of them are members. Raises EngineError."""

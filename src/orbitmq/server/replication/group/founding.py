@@ -68,7 +68,6 @@ class Founding:
         self._has_log = has_log
         self._keep = keep
         self._waited_ms = 0
-        self._has_waited = False
         self.waits_for = "the engine"
         """What is waited for, for people."""
 
@@ -77,7 +76,7 @@ class Founding:
         founded = self._before or KeptEpoch(boot=NEW_DIRECTORY)
         while True:
             try:
-                await self._name_is_free()
+                await self._calls.until_name_is_free(self._waits)
                 held = await self._calls.engine.read(self._group)
                 self._calls.answered()
                 if held.view is None:
@@ -109,15 +108,8 @@ class Founding:
             await asyncio.sleep(JOINING_RETRY_MS / 1_000)
             self._waited_ms += JOINING_RETRY_MS
 
-    async def _name_is_free(self) -> None:
-        """Wait while another store is present under our name: what one of them has would count for the other. That of a process which
-        ended without a word is named for some seconds."""
-        while address := await self._calls.namesake():
-            self.waits_for = f"the end of another store under its name {self._name}, at {address}; each member has a replicaName of its own"
-            if not self._has_waited:
-                self._has_waited = True
-                logger.warning("this broker waits for %s", self.waits_for)
-            await asyncio.sleep(JOINING_RETRY_MS / 1_000)
+    def _waits(self, what: str) -> None:
+        self.waits_for = what
 
     def _storage_failed(self, error: OrbitError) -> None:
         waits_for = f"the storage of the far tier: {error}"

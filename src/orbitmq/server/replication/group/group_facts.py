@@ -10,6 +10,7 @@
     orbitmqReplicaMembers     JSON: name -> main port of those that are present
     orbitmqReplicaElections   times that this member became leader since its start
     orbitmqReplicaEngine      why the engine gives no answer; empty where it does
+    orbitmqReplicaClockOff    by how many ms the clock of a follower is off from its leader's, where that has lasted; 0 where it is right
     orbitmqReplicaFarMark     mark of the storage that the members share for the far tier; empty where they share none
     orbitmqReplicaFarWaits    why they share none although timerFarUrl names it
 
@@ -46,7 +47,9 @@ def trouble_of(member: BrokerMember) -> str:
     driver = member.driver
     if driver is None or driver.stopped:
         return member.outside
-    parts = (_trouble_in_role(member, driver.replica), member.unkept, member.mending.damage.text)
+    off_ms = driver.clock_report.off_ms
+    clock = f"its clock is {off_ms} ms off from the leader's" if off_ms else ""
+    parts = (_trouble_in_role(member, driver.replica), clock, member.unkept, member.mending.damage.text)
     return "; ".join(filter(None, parts))
 
 
@@ -139,6 +142,7 @@ def facts_of(member: BrokerMember) -> dict[str, str]:
         "Members": msgspec.json.encode({name: one.address for name, one in sorted(member.places.items())}).decode(),
         "Elections": "0" if driver is None else str(driver.elections),
         "Engine": member.calls.trouble,
+        "ClockOff": "0" if driver is None else str(driver.clock_report.off_ms),
         "FarMark": member.far.mark,
         "FarWaits": member.naming.waits_for,
     }

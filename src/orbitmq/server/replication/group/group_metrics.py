@@ -35,6 +35,7 @@ class GroupMetrics:
         replica = driver.replica
         yield one(catalogue.GROUP_EPOCH, replica.epoch)
         yield one(catalogue.GROUP_ELECTIONS, driver.elections)
+        yield one(catalogue.GROUP_CLOCK_OFF, driver.clock_report.off_ms / 1_000)
         if replica.view is not None:
             yield one(catalogue.GROUP_IN_SYNC, len(replica.view.in_sync))
         if not member.duties.leads:

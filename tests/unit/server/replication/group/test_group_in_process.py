@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.worlds.certificates import Authority
 from tests.worlds.group_in_process import SMALL, GroupInProcess
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.group import CLOCK_OFF_LASTS_MS
 from orbitmq.protocol.remoting.codes import NOT_READ
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
@@ -19,6 +22,7 @@ from orbitmq.protocol.replication.member_frames import GROUP_MAGIC
 from orbitmq.replication.view import first_view
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.units import NS_PER_MS
 
 PULL = {
     "consumerGroup": "readers", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4",
@@ -250,6 +254,44 @@ async def test_a_new_directory_waits_while_another_store_is_present_under_its_na
     group.ports["b"] = port
     await group.until(lambda: group.member("b").driver is not None, "the second one taking part")
     await group.until_level("a", "b")
+
+
+async def test_of_two_copies_of_one_directory_the_second_one_waits(group: GroupInProcess) -> None:
+    await group.start("a", "b")
+    await group.until_level("a", "b")
+    first, root = group.running.pop("b"), group.root
+    shutil.copytree(root / "b", root / "elsewhere" / "b")
+    group.root = root / "elsewhere"
+    port, engine = group.ports.pop("b"), group.engines.pop("b")
+    await group.start("b")
+    second = group.running["b"]
+    await group.until(lambda: "a copy of this directory under its name b" in group.role("b").trouble, "it waiting")
+    group.running["b"] = first
+    await group.until_level("a", "b")
+    await group.kill("b")
+    group.running["b"] = second
+    await group.until_level("a", "b")
+    group.contents.present["trio"]["b"] = msgspec.structs.replace(  # as of two that began while the engine was away
+        group.contents.present["trio"]["b"], claim="another", address="elsewhere:1"
+    )
+    group.contents.has_changed()
+    await group.until(lambda: "two would take each other's place" in group.role("b").trouble, "it ending")
+    await group.until(lambda: group.in_sync() == ("a",), "the group going on without it")
+    group.ports["b"], group.engines["b"], group.root = port, engine, root
+
+
+async def test_a_member_whose_clock_is_off_says_so(group: GroupInProcess) -> None:
+    await group.start("a", "b")
+    await group.until_level("a", "b")
+    other = "b" if group.leader == "a" else "a"
+    report = group.member(other).driver.clock_report  # type: ignore[union-attr]
+    assert not group.role(other).trouble, "it is right"
+    report.look(-900, group.leader, 0)
+    assert not report.off_ms, "one heartbeat may be late"
+    report.look(-950, group.leader, CLOCK_OFF_LASTS_MS * NS_PER_MS)
+    assert group.told()[other]["orbitmqReplicaClockOff"] == "-950"
+    assert "its clock is -950 ms off from the leader's" in group.role(other).trouble
+    await group.until(lambda: not group.role(other).trouble, "its real clock being right again")
 
 
 async def test_members_find_each_other_over_tls_with_a_secret(group: GroupInProcess, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ async def test_what_is_no_member_is_let_go_with_one_line(
     port = group.member("a").port
     caplog.set_level(logging.WARNING)
     for said, why in (
-        (HELLO._replace(version=2), "speaks version 2"),
+        (HELLO._replace(version=1), "speaks version 1"),
         (HELLO._replace(cluster="other"), "of group trio in other"),
         (HELLO._replace(group="duo"), "of group duo"),
         (HELLO._replace(to="c"), "looks for member 'c'"),
