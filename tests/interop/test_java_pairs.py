@@ -7,6 +7,7 @@ for tables after three seconds.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,13 +19,16 @@ from rig.popping import GROUP as POPPERS
 from rig.popping import POP_SETTINGS, Consumer, consume, wait_stored
 from rig.popping import TOPIC as POPPED
 from rig.toolchain import BROKER_VERSION, OLD_BROKER_VERSION, java_build
-from rig.wire import Sent, Wire
+from rig.wire import Sent, Wire, records
 
 pytestmark = pytest.mark.java
 
 TOPIC, GROUP = "orders", "readers"
 TWO_COPIES = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
 POPS: dict[str, str] = {**POP_SETTINGS, "transactionTimeOut": "600000"}
+ORDER_INFO = "consumerOrderInfo.json"
+ORDERED, INVISIBLE_MS = "in-order", 120_000
+POP, ACK = 200050, 200051
 PREPARED, COMMIT, ROLL_BACK, END_TRANSACTION = 4, 8, 12, 37
 UPDATE_BROKER_CONFIG = 25
 Available = Callable[[Callable[[], object]], None]
@@ -74,6 +78,7 @@ def prepare(master: Member) -> None:
     with master.wire() as wire:
         wire.create_topic(TOPIC, 2)
         wire.create_topic(POPPED, 1)
+        wire.create_topic(ORDERED, 1)
         wire.create_group(GROUP, 5)
         wire.create_group(POPPERS, 16)
 
@@ -93,6 +98,28 @@ def decide(wire: Wire, sent: Sent, decision: int) -> None:
             "commitOrRollback": str(decision), "fromTransactionCheck": "false", "msgId": "", "transactionId": "",
         },
     )  # fmt: skip
+
+
+def pop_in_order(wire: Wire, attempt: str) -> list[str]:
+    """Receipts of the next two messages."""
+    head, body = wire.ask(
+        POP,
+        {
+            "consumerGroup": GROUP, "topic": ORDERED, "queueId": "0", "maxMsgNums": "2", "invisibleTime": str(INVISIBLE_MS),
+            "pollTime": "0", "bornTime": str(int(time.time() * 1000)), "initMode": "0", "expType": "TAG",
+            "exp": "*", "order": "true", "attemptId": attempt,
+        },
+    )  # fmt: skip
+    said, offsets = head.get("extFields", {}), [message.queue_offset for message in records(body)]
+    words = f"{INVISIBLE_MS} {said.get('reviveQid')} 0 broker-a 0"
+    return [f"{offsets[0]} {said['popTime']} {words} {offset}" for offset in offsets]
+
+
+def acknowledge_in_order(wire: Wire, receipt: str) -> int:
+    """The offset of the group afterwards."""
+    offset = receipt.rsplit(" ", 1)[1]
+    wire.call(ACK, {"consumerGroup": GROUP, "topic": ORDERED, "queueId": "0", "extraInfo": receipt, "offset": offset})
+    return wire.committed(GROUP, ORDERED, 0)
 
 
 def has_tables(slave: Member, offset: int) -> bool:
@@ -165,6 +192,12 @@ def test_ours_follows_rocketmq_and_takes_over(pairs: tuple[Pair, Pair]) -> None:
         again.acknowledged = consumer.acknowledged
         wait_stored(wire)
         open_until_later = [half(wire, b"committed"), half(wire, b"rolled back")]
+        for _ in range(3):
+            wire.send(ORDERED, 0, b"x")
+        wire.commit(GROUP, ORDERED, 0, 0)
+        in_order = until(lambda: pop_in_order(wire, "one"), "two messages in order")
+        assert acknowledge_in_order(wire, in_order[1]) == 0, "the first is still out"
+    until(lambda: f"{ORDERED}@{GROUP}" in master.config(ORDER_INFO).get("table", {}), "what is popped in order, saved")
     until(
         lambda: slave.config("consumerOffset.json")["offsetTable"].get(f"{POPPED}@{POPPERS}") == {"0": 9},
         "how far was popped, at the slave",
@@ -173,9 +206,12 @@ def test_ours_follows_rocketmq_and_takes_over(pairs: tuple[Pair, Pair]) -> None:
 
     master.kill()
     slave.kill()
+    shutil.copy(master.data / "config" / ORDER_INFO, slave.data / "config")
     slave.launch_master(**POPS).wait()
     with slave.wire() as wire:
         assert wire.committed(GROUP, TOPIC, 0) == 9
+        assert pop_in_order(wire, "two") == [], "another consumer has what comes first"
+        assert acknowledge_in_order(wire, in_order[0]) == 2
         for popped in later:
             again.ack(wire, popped)
         for sent, decision in zip(open_until_later, (COMMIT, ROLL_BACK), strict=True):
