@@ -32,11 +32,25 @@ def doctor(
     broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535, help="Port of the broker.")] = 10911,
     grpc_port: Annotated[int, typer.Option("--grpc-port", min=1, max=65535, help="Port for gRPC.")] = 8081,
     http_port: Annotated[int, typer.Option("--http-port", min=1, max=65535, help="Port of metrics and health.")] = 5557,
+    engine: Annotated[
+        str, typer.Option("--engine", help="Ask this engine too, as replicationEngine of a broker.", show_default=False)
+    ] = "",
+    group: Annotated[
+        str, typer.Option("--group", help="With --engine: look at the members of this group (brokerName).")
+    ] = "",
+    password_file: Annotated[
+        str, typer.Option("--engine-password-file", help="As replicationEnginePasswordFile.", show_default=False)
+    ] = "",
 ) -> None:
-    """Check Python, limits, disk, clock and ports, and whether a running server answers."""
+    """Check Python, limits, disk, clock and ports, whether a running server answers, and the engine and members of a replicated group."""
     from orbitmq.cli.doctor_checks import Level, Ports, all_checks
 
     results = all_checks(data, host, Ports(nameserver_port, broker_port, grpc_port, http_port))
+    if engine:
+        from orbitmq.cli.doctor_engine import engine_checks
+        from orbitmq.cli.replica_engine import parsed_engine
+
+        results += engine_checks(parsed_engine(engine), group, password_file)
     rows = [
         {"level": result.level.value, "check": result.check, "found": result.found, "remedy": result.remedy}
         for result in results

@@ -209,6 +209,9 @@ def copies(data: Path) -> list[Result]:
                 "start it",
             )
         ]
+    if state.member is not None:
+        found = f"member {state.member.name} of group {state.member.group}, in epoch {state.member.epoch}"
+        return [Result(Level.OK, check, f"{found}; --engine and --group ask how that is")]
     if state.promoted is not None:
         found, keys = f"made {state.promoted.value} by a command", f"brokerRole={state.promoted.value} and brokerId=0"
         return [Result(Level.WARN, check, found, f"write it into the settings: {keys}")]
@@ -286,7 +289,7 @@ def grpc_port(host: str, number: int) -> Result:
     """The port for clients of RocketMQ 5 is free, or a server there speaks HTTP/2, as gRPC does."""
     check, where = "grpc port", f"{host}:{number}"
     remedy = "give the server another port with --grpc-port, or stop what listens there"
-    for tls in (None, _trusting_anybody(("h2",))):  # the second for a server that takes nothing but TLS
+    for tls in (None, trusting_anybody(("h2",))):  # the second for a server that takes nothing but TLS
         try:
             if _begins_http2(host, number, tls):
                 how = "over TLS" if tls is not None else "without TLS"
@@ -324,7 +327,7 @@ def readiness(number: int) -> list[Result]:
         except http.client.RemoteDisconnected:  # it takes nothing but TLS
             facts = _ready_facts(
                 http.client.HTTPSConnection(
-                    "127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S, context=_trusting_anybody()
+                    "127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S, context=trusting_anybody()
                 )
             )
         reasons = [str(reason["text"]) for reason in facts.get("reasons", ())]
@@ -359,7 +362,7 @@ def _ready_facts(connection: HTTPConnection) -> dict[str, Any]:
         connection.close()
 
 
-def _trusting_anybody(alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
+def trusting_anybody(alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
     """For questions without secrets, to a server of this machine whose certificate may be what is wrong."""
     import ssl
 
@@ -373,7 +376,7 @@ def _trusting_anybody(alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
 
 def _ask(host: str, number: int) -> str | None:
     """The version that a remoting server on the port answers with, plainly or over TLS; None when none answers in time."""
-    return _ask_by(host, number, None) or _ask_by(host, number, _trusting_anybody())
+    return _ask_by(host, number, None) or _ask_by(host, number, trusting_anybody())
 
 
 def _ask_by(host: str, number: int, tls: ssl.SSLContext | None) -> str | None:

@@ -40,15 +40,7 @@ def engine(address: AddressArgument, group: GroupOption = "", password_file: Pas
     """Ask every endpoint of an engine, as brokers of a replicated group do; or show what it holds of a group."""
     import asyncio
 
-    from orbitmq.errors import ConfigurationError
-    from orbitmq.replication.engine_address import parse_engine
-
-    try:
-        parsed = parse_engine(address)
-    except ValueError as error:
-        raise ConfigurationError(f"{address} is no engine", remedy=str(error)) from None
-    if parsed is None:
-        raise ConfigurationError("no engine is named", remedy="write etcd://host:2379,host2:2379/prefix")
+    parsed = parsed_engine(address)
     if group:
         rows = asyncio.run(members_of(parsed, group, password_file))
         show_rows(rows, columns=MEMBER_COLUMNS, empty=f"the engine knows nothing of {group}")
@@ -59,6 +51,20 @@ def engine(address: AddressArgument, group: GroupOption = "", password_file: Pas
         raise typer.Exit(ExitCode.FAILED)
 
 
+def parsed_engine(address: str) -> EngineAddress:
+    """Raises ConfigurationError for what is none."""
+    from orbitmq.errors import ConfigurationError
+    from orbitmq.replication.engine_address import parse_engine
+
+    try:
+        parsed = parse_engine(address)
+    except ValueError as error:
+        raise ConfigurationError(f"{address} is no engine", remedy=str(error)) from None
+    if parsed is None:
+        raise ConfigurationError("no engine is named", remedy="write etcd://host:2379,host2:2379/prefix")
+    return parsed
+
+
 async def answers_of(address: EngineAddress, password_file: str) -> list[dict[str, Any]]:
     """One row for each endpoint."""
     from orbitmq.server.replication.engines.etcd_answers import Belief
@@ -66,7 +72,7 @@ async def answers_of(address: EngineAddress, password_file: str) -> list[dict[st
 
     rows, belief, clock = [], Belief(), SystemClock()
     for endpoint in address.endpoints:
-        asked = _engine(msgspec.structs.replace(address, endpoints=(endpoint,)), password_file, belief)
+        asked = opened(msgspec.structs.replace(address, endpoints=(endpoint,)), password_file, belief)
         row: dict[str, Any] = {"endpoint": str(endpoint), "answers": True, "ms": None, "note": ""}
         began_ns = clock.monotonic_ns()
         try:
@@ -83,7 +89,7 @@ async def answers_of(address: EngineAddress, password_file: str) -> list[dict[st
 
 async def members_of(address: EngineAddress, group: str, password_file: str) -> list[dict[str, Any]]:
     """One row for each member of the group, and for who is present and no member. Raises EngineError."""
-    asked = _engine(address, password_file)
+    asked = opened(address, password_file)
     try:
         view = (await asked.read(group)).view
         places = {place.name: place for place in await asked.places(group)}
@@ -109,7 +115,8 @@ async def members_of(address: EngineAddress, group: str, password_file: str) -> 
     return rows
 
 
-def _engine(address: EngineAddress, password_file: str, belief: Belief | None = None) -> EtcdEngine:
+def opened(address: EngineAddress, password_file: str, belief: Belief | None = None) -> EtcdEngine:
+    """As brokers ask it; to be closed by the caller. With one `belief` for several endpoints another etcd is noticed."""
     from orbitmq.server.replication.engines.etcd import EtcdEngine
     from orbitmq.server.replication.engines.etcd_gateway import EtcdGateway
 

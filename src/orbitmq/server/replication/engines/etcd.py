@@ -25,6 +25,7 @@ from orbitmq.server.replication.engines.etcd_answers import (
     EtcdAnswerError,
     EtcdLease,
     EtcdRange,
+    EtcdStatus,
     EtcdTxn,
     KeptValue,
     one_value,
@@ -194,6 +195,10 @@ class EtcdEngine(GroupEngine):
                 self._passed_over.add(key)
                 logger.warning("a place that the engine holds of a group is passed over: %s: %s", key, error)
             return None
+
+    async def status(self) -> EtcdStatus:
+        """What the endpoint that is asked says of itself, for people. Raises EngineError."""
+        return await self._gateway.ask("its status could not be read", questions.STATUS, b"{}", self._any(EtcdStatus))
 
     async def aclose(self) -> None:
         self._gateway.close()

@@ -69,6 +69,14 @@ class EtcdAnswered(msgspec.Struct, frozen=True):
     header: EtcdHeader
 
 
+class EtcdStatus(EtcdAnswered, frozen=True, rename="camel"):
+    """Of one member of etcd. `errors`: alarms, and that it has no leader."""
+
+    version: str = "of an unknown release"
+    db_size: _Number = "0"
+    errors: list[str] = []
+
+
 class EtcdRange(EtcdAnswered, frozen=True):
     kvs: list[EtcdPair] = []
 

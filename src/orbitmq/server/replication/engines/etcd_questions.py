@@ -24,6 +24,7 @@ KEEP_ALIVE: Final = "/v3/lease/keepalive"
 REVOKE: Final = "/v3/lease/revoke"
 WATCH: Final = "/v3/watch"
 AUTHENTICATE: Final = "/v3/auth/authenticate"
+STATUS: Final = "/v3/maintenance/status"
 
 
 def read_key(key: str) -> bytes:
