@@ -142,20 +142,16 @@ class Asking:
         """As the function of that name."""
         return await log_range(main, wanted, self._clock, self._calling)
 
-    async def is_master(self, main: str) -> bool:
-        """Whether a broker answers there that does not say it is a slave."""
-        answers, found = await self._status(main)
-        return answers and (found is None or found.master)
-
     async def leads(self, main: str) -> tuple[bool, bool]:
         """Whether a broker answers there, and whether it says that it is a master."""
         answers, found = await self._status(main)
         return answers, found is not None and found.master
 
-    async def standing(self, main: str) -> tuple[bool, bool]:
-        """Whether a broker there says that it is a master, and whether it says that it becomes something else just now."""
-        _, found = await self._status(main)
-        return (False, False) if found is None else (found.master, found.changes_role)
+    async def standing(self, main: str, *, is_named: bool) -> tuple[bool, bool]:
+        """Whether a broker there is a master, and whether it says that it becomes something else just now. With `is_named` it is one unless
+        it says that it is none: RocketMQ 4 says nothing."""
+        answers, found = await self._status(main)
+        return (answers and is_named, False) if found is None else (found.master, found.changes_role)
 
     async def promote(self, main: str, *, synchronous: bool) -> PromoteAnswer:
         """Make the slave there the master, which followed this broker until now. RemoteError where it refuses; another ClientError where

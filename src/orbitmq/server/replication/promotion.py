@@ -67,13 +67,15 @@ class Promotion:
     async def _refuse_second(self, following: Following | None) -> None:
         """Raises PromotionRefused where another broker leads, or may be about to. Of two that are to lead at once each hears of the other:
         whoever is asked says what is under way before it asks itself."""
-        master, changing = await self._named_master(following), ""
-        if not master:
-            members = await self._places.members()
-            others = [one for one in members.values() or self._state.copies if one != self._places.own]
-            told = list(zip(others, await asyncio.gather(*map(self._asking.standing, others)), strict=True))
-            master = next((one for one, (leads, _) in told if leads), "")
-            changing = next((one for one, (_, changes) in told if changes), "")
+        if following is not None and following.is_connected:
+            master, changing = following.master_address, ""
+        else:
+            named, members = self._named_master(following), await self._places.members()
+            others = dict.fromkeys([named, *(members.values() or self._state.copies)])
+            asked = [one for one in others if one not in ("", self._places.own)]
+            told = await asyncio.gather(*(self._asking.standing(one, is_named=one == named) for one in asked))
+            master = next((one for one, (leads, _) in zip(asked, told, strict=True) if leads), "")
+            changing = next((one for one, (_, changes) in zip(asked, told, strict=True) if changes), "")
         if master:
             raise PromotionRefused(
                 f"the master at {master} lives, and there would be two",
@@ -85,13 +87,10 @@ class Promotion:
                 remedy="look at `orbitmq replica status` when that has ended",
             )
 
-    async def _named_master(self, following: Following | None) -> str:
-        """Where the master answers that is followed, or that settings, a command or a name server name; empty where none does."""
-        if following is not None and following.is_connected:
-            return following.master_address
+    def _named_master(self, following: Following | None) -> str:
+        """Main port of the master that was followed, or that settings, a command or a name server name; empty where none does."""
         address = (following and following.master_address) or self._places.master_port()
-        main = self._places.main_port(address) if address else ""
-        return main if main and await self._asking.is_master(main) else ""
+        return self._places.main_port(address) if address else ""
 
     async def _refuse_behind(self) -> None:
         """Raises PromotionRefused where this slave would lose what is confirmed."""

@@ -27,8 +27,8 @@ def made(
         assert main == FORMER
         return former_answers, former_leads
 
-    async def standing(main: str) -> tuple[bool, bool]:
-        assert main == FORMER
+    async def standing(main: str, *, is_named: bool) -> tuple[bool, bool]:
+        assert (main, is_named) == (FORMER, False)
         return former_leads, former_changes
 
     async def members() -> dict[int, str]:
