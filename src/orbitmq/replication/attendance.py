@@ -33,15 +33,23 @@ from orbitmq.units import NS_PER_MS
 class Attendance:
     """What a leader knows of its followers' time, from when it began to lead."""
 
-    __slots__ = ("_ages", "_began_ns", "_heard_ns")
+    __slots__ = ("_ages", "_began_ns", "_heard_ns", "clocks_off")
 
     def __init__(self, log_end: int, now_ns: int) -> None:
         self._began_ns = now_ns
         self._heard_ns: dict[str, int] = {}
+        self.clocks_off: set[str] = set()
+        """Whose clock is off, as they say."""
         self._ages = LogAges(log_end, now_ns, span_ns=MEMBER_LATE_MS * NS_PER_MS, step_ns=LOG_AGE_STEP_MS * NS_PER_MS)
 
     def heard(self, member: str, now_ns: int) -> None:
         self._heard_ns[member] = now_ns
+
+    def reports(self, member: str, *, is_clock_off: bool) -> None:
+        if is_clock_off:
+            self.clocks_off.add(member)
+        else:
+            self.clocks_off.discard(member)
 
     def log_is(self, end: int, now_ns: int) -> None:
         self._ages.note(end, now_ns)

@@ -10,6 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.limits.group import (
@@ -62,6 +63,15 @@ class TimedReplica:
         """Since when nothing was heard of the leader that this member follows."""
         return self._watch.silent_ms(now_ns)
 
+    def has_clock_off(self, member: str) -> bool:
+        """Whether a follower of this leader says so."""
+        return member in self._attendance.clocks_off
+
+    def successor(self, members: Iterable[str]) -> str:
+        """Who of these followers is to lead: one with a right clock, then the one that has most; empty where there is none."""
+        end_of = self.replica.counting.end_of
+        return max(members, key=lambda name: (not self.has_clock_off(name), end_of(name) or 0), default="")
+
     def lag(self, end: int | None, now_ns: int) -> CopyLag:
         """How far behind this leader a member is that has reported so much."""
         return self._attendance.lag(end, now_ns)
@@ -85,7 +95,9 @@ class TimedReplica:
         if isinstance(given, steps.Heard):
             message = given.message
             self._attendance.heard(message.sender, now_ns)
-            if isinstance(message, Standing):
+            if isinstance(message, steps.Report):
+                self._attendance.reports(message.sender, is_clock_off=message.is_clock_off)
+            elif isinstance(message, Standing):
                 self._watch.stands(message, now_ns)
             elif isinstance(message, steps.Records | steps.Welcome) and (message.sender, message.epoch) == (
                 replica.leader,
@@ -94,6 +106,7 @@ class TimedReplica:
                 self._watch.heard(now_ns)
                 if isinstance(message, steps.Records):
                     self.clock_off_ms = wall_ms - message.wall_ms
+                    replica.is_clock_off = abs(self.clock_off_ms) > CLOCK_OFF_MS
         elif isinstance(given, steps.LogIs):
             self._attendance.log_is(given.written, now_ns)
             if replica.role is ReplicaRole.LEADING and given.written > replica.log.written:
@@ -112,7 +125,7 @@ class TimedReplica:
                 self._watch = LeaderWatch(now_ns)
             if replica.role is ReplicaRole.LEADING:
                 self._attendance = Attendance(replica.log.written, now_ns)
-                self.clock_off_ms = 0
+                self.clock_off_ms, replica.is_clock_off = 0, False
             self._unconfirmed.clear()
             self._epoch, self._role = replica.epoch, replica.role
         return effects
@@ -175,8 +188,7 @@ class TimedReplica:
     def _standing(self) -> Standing:
         log, replica = self.replica.log, self.replica
         last_epoch = log.marks[-1].epoch if log.marks else 0
-        is_clock_off = abs(self.clock_off_ms) > CLOCK_OFF_MS
-        return Standing(replica.name, replica.epoch, is_clock_off, last_epoch, log.written)
+        return Standing(replica.name, replica.epoch, replica.is_clock_off, last_epoch, log.written)
 
     def _rivals(self) -> list[str]:
         """Who else may lead: of the set, without us and whom we miss."""

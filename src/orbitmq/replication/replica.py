@@ -58,6 +58,8 @@ class Replica:
         self.following = FollowerSession(log.written)
         self.counting = LeaderCounting()
         self.serves, self.switching_to = False, ""
+        self.is_clock_off = False
+        """What is said of our clock; changed by who knows it."""
         self._members = members
         self._boot: Final = boot if in_memory else ""
         self._in_memory: Final = in_memory
@@ -215,7 +217,8 @@ class Replica:
         self._confirm(min(following.confirmed, self.safe_end))
 
     def _say_where(self) -> None:
-        self._send(self.leader, steps.Report(self.name, self.epoch, self.session, self.safe_end))
+        said = steps.Report(self.name, self.epoch, self.session, self.safe_end, self.is_clock_off)
+        self._send(self.leader, said)
 
     # --- the log --------------------------------------------------------------------------------------------------------
 

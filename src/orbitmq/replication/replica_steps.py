@@ -83,6 +83,8 @@ class Report(NamedTuple):
     epoch: int
     session: FollowSession
     end: int
+    is_clock_off: bool = False
+    """My clock is not yours."""
 
 
 class Standing(NamedTuple):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from orbitmq.limits.group import LEAD_ASK_MS, LEAD_STEP_MS, LEADER_SILENT_MS, MEMBER_LATE_MS, MEMBER_LEVEL_MS
 from orbitmq.replication.attendance import Attendance, LeaderWatch
-from orbitmq.replication.replica_steps import Standing
+from orbitmq.replication.epoch_marks import EpochMark
+from orbitmq.replication.member import TimedReplica
+from orbitmq.replication.replica import Replica
+from orbitmq.replication.replica_steps import Heard, KeptEpoch, LogIs, Report, Standing
 from orbitmq.units import NS_PER_MS
 
 BEGIN_NS = 5_000 * NS_PER_MS
@@ -81,3 +84,18 @@ def test_the_longest_log_goes_first_and_a_wrong_clock_last() -> None:
     assert waits_ms(a, b) == LEAD_ASK_MS, "who has said nothing is waited for, a moment"
     assert waits_ms(stands("a", 300, is_clock_off=True), b, c) == 2 * LEAD_STEP_MS
     assert waits_ms(a, stands("b", 900, epoch=2), c) == LEAD_ASK_MS, "what was said in an older epoch does not count"
+
+
+def test_a_leader_that_lets_another_one_lead_prefers_a_right_clock() -> None:
+    log = LogIs(90, 90, (EpochMark(1, 0),))
+    member = TimedReplica(Replica("a", "life", ("a", "b", "c"), KeptEpoch(1, 1, ""), log, 0, boot="boot"), 0)
+    assert member.successor([]) == ""
+    for name, end in (("b", 80), ("c", 40)):
+        member.replica.counting.hello(name, (name, 1))
+        member.replica.counting.report(name, end)
+    assert member.successor(["b", "c"]) == "b", "it has most"
+    member.step(Heard(Report("b", 1, ("b", 1), 80, is_clock_off=True)), 0, 0)
+    assert member.has_clock_off("b")
+    assert member.successor(["b", "c"]) == "c"
+    member.step(Heard(Report("b", 1, ("b", 1), 80)), 0, 0)
+    assert member.successor(["b", "c"]) == "b"

@@ -62,7 +62,7 @@ class Driver:
         self._links = links
         self._duties = duties
         self._keeping = EpochKeeping(replica, keep, self.tell, clock, deadlines)
-        self._switch = LeaderSwitch(replica, log.store, duties, clock)
+        self._switch = LeaderSwitch(self.member, log.store, duties, clock)
         self._ask = ask
         self._clock = clock
         self._deadlines = deadlines

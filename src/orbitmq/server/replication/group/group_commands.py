@@ -128,13 +128,12 @@ class GroupCommands:
         return DemoteAnswer(broker_id=own_id, end=end, master="" if place is None else place.address)
 
     def _successor(self, wanted_id: int) -> str:
-        """The member in sync with that id, or for 0 the one that has most; empty where there is none."""
+        """The member in sync with that id, or for 0 the one with a right clock that has most; empty where there is none."""
         driver, view = self._driver()
-        end_of = driver.replica.counting.end_of
         others = [name for name in view.in_sync if name != view.leader]
         if wanted_id:
             others = [name for name in others if self._member.member_id(name) == wanted_id]
-        return max(others, key=lambda name: end_of(name) or 0, default="")
+        return driver.member.successor(others)
 
     async def leave(self) -> None:
         """Before this member stops: a leader lets another one lead, and who is in the set goes out of it, where enough are left, so that

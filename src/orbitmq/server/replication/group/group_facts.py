@@ -84,6 +84,8 @@ def followers_of(member: BrokerMember) -> list[ReplicaSlave]:
         place = member.places.get(name)
         state = IN_SYNC if name in view.in_sync else LEARNER
         why_not = "" if state == IN_SYNC else "it does not follow" if end is None else "it has not caught up yet"
+        if driver.member.has_clock_off(name):
+            why_not = "; ".join(filter(None, (why_not, "its clock is off from the leader's")))
         told.append(
             ReplicaSlave(
                 str(member.member_id(name)),

@@ -11,7 +11,7 @@ import logging
 
 from orbitmq.clock import Clock
 from orbitmq.limits.group import SWITCH_MS
-from orbitmq.replication.replica import Replica
+from orbitmq.replication.member import TimedReplica
 from orbitmq.server.replication.group.driver_ports import Duties
 from orbitmq.store.store import MessageStore
 from orbitmq.units import NS_PER_MS
@@ -22,8 +22,9 @@ logger = logging.getLogger("orbitmq.replication")
 class LeaderSwitch:
     """Of one member."""
 
-    def __init__(self, replica: Replica, store: MessageStore, duties: Duties, clock: Clock) -> None:
-        self._replica = replica
+    def __init__(self, member: TimedReplica, store: MessageStore, duties: Duties, clock: Clock) -> None:
+        self._member = member
+        self._replica = member.replica
         self._store = store
         self._duties = duties
         self._clock = clock
@@ -50,8 +51,8 @@ class LeaderSwitch:
         if not (replica.serves and self._store.lacks_room) or view is None or now_ns < self._next_ns:
             return ""
         self._next_ns = now_ns + 2 * SWITCH_MS * NS_PER_MS
-        end_of, others = replica.counting.end_of, [name for name in view.in_sync if name != replica.name]
-        return "" if replica.switching_to else max(others, key=lambda name: end_of(name) or 0, default="")
+        others = [name for name in view.in_sync if name != replica.name]
+        return "" if replica.switching_to else self._member.successor(others)
 
     def over(self) -> None:
         """This member leads no more."""
