@@ -214,9 +214,9 @@ class BrokerMember:
         if not self.far.named:
             return
         view = (await self.calls.engine.read(self.own.group)).view
+        if view is not None and (not view.epoch or view.members == (self.own.name,)):
+            return  # nobody has written yet; or nobody else knows anything
         if view is None or view.leader in ("", self.own.name):
-            if view is not None and view.members == (self.own.name,):
-                return
             raise OrbitError("nobody leads the group who could say what is known of the far tier's files")
         places = await self.calls.engine.places(self.own.group)
         leader = next((place.address for place in places if place.name == view.leader), "")
