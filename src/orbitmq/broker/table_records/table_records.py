@@ -66,6 +66,8 @@ from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.broker")
 
+NOT_RECORDED: Final = "the change is not in the log, or another leader may cut it off"
+
 WAKEUP: Final = "table records"
 
 OnRecorded = Callable[[BaseException | None], None]
@@ -302,9 +304,9 @@ class TableRecords:
             self._wake_within(0)
 
     def detach(self) -> None:
-        """Record nothing any more, and know of what was not recorded yet what the log says. Whoever waits for a record waits no longer.
-        What changes here from now on is noted, and recorded when the store is attached again. Before it ever was, what stands in a file and
-        not in the log does not count, but for gathered tables: whoever leads knows nothing of it."""
+        """Record nothing any more, and know of what was not recorded yet what the log says; whoever waits for that is told so. What changes
+        here from now on is noted, and recorded when the store is attached again. Before it ever was, what stands in a file and not in the
+        log does not count, but for gathered tables: whoever leads knows nothing of it."""
         has_led = self._store is not None
         if self._store is not None:
             self._store.deadlines.disarm(WAKEUP)
@@ -320,7 +322,7 @@ class TableRecords:
         if has_led:  # whoever leads next goes by what the log says then
             self._gathered.clear()
             self._is_followed = self._gather_due_ns = None
-        self._tell(None)
+        self._tell(OrbitError(NOT_RECORDED))
 
     def take_back(self, to: int) -> None:
         """Records from that log position on are gone, before they were confirmed: what they said does not count."""
@@ -597,4 +599,4 @@ class TableRecords:
 
 def _tell_status(on_done: OnRecorded, status: PutStatus) -> None:
     failed = status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.UNKNOWN)
-    on_done(OrbitError("the change is not in the log, or another leader may cut it off") if failed else None)
+    on_done(OrbitError(NOT_RECORDED) if failed else None)

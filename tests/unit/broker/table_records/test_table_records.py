@@ -857,3 +857,15 @@ def test_a_copy_that_leads_without_copies_says_that_its_offsets_are_in_a_file(pa
     copy.advance(SECOND)
     copy.reopen()
     assert copy.broker.offsets.query("g", "orders", 0) == 2
+
+
+def test_a_change_that_a_leader_did_not_record_before_it_led_no_more_is_not_told_as_made(pair: TablePair) -> None:
+    """What it did not record it takes back."""
+    make_topic(pair, "first")
+    leader, peer = pair.leader, ListPeer(pair.clock, 40_000)
+    fields = {"topic": "orders", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "order": "false"}
+    assert leader.broker.handle(request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), peer) is None
+    leader.records.detach()
+    leader.broker.end_turn()
+    assert leader.broker.topics.get("orders") is None
+    assert [answer.code for answer in peer.sent] == [ResponseCode.SYSTEM_ERROR]
