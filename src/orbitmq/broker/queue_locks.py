@@ -85,22 +85,31 @@ class QueueLocks:
         granted: list[MessageQueue] = []
         changed: dict[_Part, bool] = {}
         is_news = False
+        parts, expires_ns = self._groups.get(group, {}), now_ns + QUEUE_LOCK_LIFE_NS
         for queue in queues:
-            part, owner = _part_of(queue), self._owner(group, queue)
-            is_owner = owner is not None and owner.client_id == client_id
-            is_alive = owner is not None and owner.expires_ns > now_ns
-            if is_alive and not is_owner:
+            part = _part_of(queue)
+            owners = parts.get(part)
+            owner = None if owners is None else owners.get(queue.queue_id)
+            if owner is None:
+                has_room = self._has_room(queue, now_ns)
+                parts = self._groups.get(group, {})  # that may have made them anew
+                if not has_room:
+                    continue
+                parts = self._groups.setdefault(group, parts)
+                owners = parts.setdefault(part, {})
+                self._count += 1
+                is_change, is_told = True, False
+            elif owner.expires_ns <= now_ns:
+                is_change, is_told = True, False
+            elif owner.client_id == client_id:
+                is_change, is_told = False, owner.is_told
+            else:
                 continue
-            if owner is None and not self._has_room(queue, now_ns):
-                continue
-            self._count += owner is None
-            is_told = owner is not None and is_owner and is_alive and owner.is_told
-            is_news = is_news or not is_told
-            self._groups.setdefault(group, {}).setdefault(part, {})[queue.queue_id] = _Owner(
-                client_id, now_ns + QUEUE_LOCK_LIFE_NS, is_told
-            )
+            assert owners is not None, "it has an owner, or was just made"
+            owners[queue.queue_id] = _Owner(client_id, expires_ns, is_told)
             granted.append(queue)
-            changed[part] = changed.get(part, False) or not (is_owner and is_alive)
+            is_news = is_news or not is_told
+            changed[part] = is_change or changed.get(part, False)
         if self.changes.is_on:
             for part, is_change in changed.items():
                 self.changes.note(part.key(group), at_once=is_change)
