@@ -33,4 +33,8 @@ BROKER_TIMEOUT_MS: Final = 120_000
 """Life of a registration whose sender names none."""
 
 TWO_MASTERS_TOLD_MAX: Final = 1_000
-"""Pairs of masters of one group that were reported, each once; of more, some are reported again."""
+"""Pairs of masters of one group that are remembered, and reported once each; of more, some are reported again."""
+
+MASTER_RETURNS_MS: Final = 120_000
+"""A master whose place another one took, and that registers as one again within this, is one beside it: brokers register once a minute at
+least. One that was lost, or deposed in a replicated group, does not."""

@@ -25,7 +25,7 @@ from orbitmq.access.late_answers import LateAnswers
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
-from orbitmq.limits.nameserver import NAMESERVER_ROUTE_CACHE_BYTES_MAX, TWO_MASTERS_TOLD_MAX
+from orbitmq.limits.nameserver import MASTER_RETURNS_MS, NAMESERVER_ROUTE_CACHE_BYTES_MAX, TWO_MASTERS_TOLD_MAX
 from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.nameserver import lookup
 from orbitmq.nameserver.config import NameServerConfig
@@ -94,8 +94,8 @@ class NameServer:
         self._started_ns = clock.monotonic_ns()
         self._unsaved: list[tuple[Peer, Command]] = []
         self._cache: dict[str, bytes] = {}
-        self._masters_told: set[tuple[str, ...]] = set()
-        """Group and addresses of two masters of it that the log knows of."""
+        self._displaced: dict[tuple[str, ...], tuple[str, int]] = {}
+        """Group and addresses of two masters of it -> the one whose place the other one took, and when; no address once that was told."""
         self._cache_bytes = 0
         self._cache_state = (-1, -1, False, False)
         deadlines.define(EXPIRY, self._expire)
@@ -197,7 +197,8 @@ class NameServer:
             self._notify(address, request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields, oneway=True))
 
     def _look_for_two_masters(self, registration: Registration) -> None:
-        """Say it once of two brokers that both live and call themselves the master of one group: routes name whoever registered last."""
+        """Say it once of two brokers that both live and take each other's place as the master of one group: routes name whoever registered
+        last. One that takes the place of another is its successor."""
         group = self.routes.groups.get(registration.group)
         known = None if group is None or registration.broker_id != MASTER_ID else group.addresses.get(MASTER_ID)
         if (
@@ -206,11 +207,15 @@ class NameServer:
             or BrokerKey(registration.cluster, known) not in self.routes.live
         ):
             return
-        both = (registration.group, *sorted((known, registration.address)))
-        if both not in self._masters_told:
-            if len(self._masters_told) >= TWO_MASTERS_TOLD_MAX:
-                self._masters_told.clear()
-            self._masters_told.add(both)
+        both, now_ns = (registration.group, *sorted((known, registration.address))), self._clock.monotonic_ns()
+        displaced, at_ns = self._displaced.get(both, (known, now_ns))
+        if not displaced:
+            return
+        returns = displaced == registration.address and now_ns - at_ns <= MASTER_RETURNS_MS * NS_PER_MS
+        if both not in self._displaced and len(self._displaced) >= TWO_MASTERS_TOLD_MAX:
+            self._displaced.clear()
+        self._displaced[both] = ("", now_ns) if returns else (known, now_ns)
+        if returns:
             _log.warning(
                 "two brokers are masters of %s: %s and %s; clients reach whichever registered last. Stop one of them, or give it another "
                 "brokerName",

@@ -12,6 +12,7 @@ import pytest
 from orbitmq.access.gate import Denied, Gate, LedTo
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
+from orbitmq.limits.nameserver import MASTER_RETURNS_MS
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import CHANGES, EXPIRY, SERVED_CODES, NameServer
 from orbitmq.protocol.remoting.bodies import (
@@ -172,6 +173,18 @@ def test_two_masters_of_one_group_are_told_once_while_both_live(caplog: pytest.L
     )
     rig.register(second, brokerAddr="10.0.0.4:10911")
     assert caplog.text.count("two brokers are masters") == 1, "the first has left, and the other is a third one"
+
+
+def test_a_leader_that_takes_the_place_of_a_silent_one_is_no_second_master(caplog: pytest.LogCaptureFixture) -> None:
+    rig, first, second = Rig(), ListPeer(), ListPeer()
+    rig.register(first)
+    for _ in range(2):
+        rig.register(second, brokerAddr="10.0.0.2:10911")
+        rig.register(second, brokerAddr="10.0.0.2:10911")
+        rig.clock.advance(MASTER_RETURNS_MS + 1)
+        rig.register(first)
+        rig.clock.advance(MASTER_RETURNS_MS + 1)
+    assert "two brokers are masters" not in caplog.text
 
 
 @pytest.mark.parametrize(
