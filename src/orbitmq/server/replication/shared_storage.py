@@ -42,13 +42,20 @@ class SharedStorage:
         self._store = store
         self._kept = kept
         self._worker = worker
+        self._marking = asyncio.Lock()
 
     async def found_mark(self) -> str:
         """That it bears; empty where it bears none. Raises FarTierError."""
         return await self.asked(lambda tier: tier.mark(""))
 
     async def have_mark(self) -> str:
-        """Have the storage bear a mark, which this broker knows from then on. Raises OrbitError."""
+        """Have the storage bear a mark, which this broker knows from then on. Who asks meanwhile gets the same one. Raises OrbitError."""
+        before = self._kept.state.far.mark
+        async with self._marking:
+            known = self._kept.state.far.mark
+            return known if known != before else await self._have_mark()
+
+    async def _have_mark(self) -> str:
         storage, store_id, serial = self._kept.state.far, self._far.saving.store_id, self._far.saving.serial
         mark = os.urandom(MARK_BYTES).hex()
 

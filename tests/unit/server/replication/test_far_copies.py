@@ -111,6 +111,21 @@ def joined(master: Side, slave: Side) -> FollowAnswer:
     raise answer
 
 
+def test_a_slave_that_asks_again_while_the_storage_is_being_marked_hears_of_the_same_mark(master: Side) -> None:
+    """The helper of a busy machine takes longer to begin than a slave waits for an answer."""
+
+    async def twice() -> list[FollowAnswer | OrbitError]:
+        told = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for one in told:
+            wanted = FollowRequest(broker_name="pair", broker_id=1, directory="cd" * 16, far=UNMARKED)
+            master.copies.prepare(wanted, one.set_result)
+            await asyncio.sleep(0)
+        return list(await asyncio.gather(*told))
+
+    master.run(twice())
+    assert master.kept.state.far.mark == master.tier.mark("") != ""
+
+
 def test_the_first_slave_is_sent_to_look_for_the_mark_and_is_taken_then(master: Side, slave: Side) -> None:
     master.send()
     assert slave.run(slave.copies.claim()) == UNMARKED
