@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.log_files.places import FilePlace
 
 
-class RefusedTask(NamedTuple):
+class TableRowsCheck(NamedTuple):
     """What every task is given. places: of a message's columns and the row key."""
 
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ def without_refused(
 
     StoreError where the file cannot be written, SparkJobError for what fails in a task.
     """
-    task = RefusedTask(
+    task = TableRowsCheck(
         tuple(messages.columns), row_columns(messages.dtypes, options.row_key, topic_needed=False), options
     )
     lines = collected(spark, messages.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS), "checking rows")
