@@ -248,10 +248,8 @@ class TableRecords:
             if others_wrote or table.is_newer_than(found.version):
                 unrecorded = differing
             elif differing or table.version != found.version:
-                if differing:
-                    logger.info(
-                        "%d entries of table %s are as the log says, not as its file does", len(differing), name
-                    )
+                if count := len(differing):
+                    logger.info("%d entries of table %s are as the log says, not as its file does", count, name)
                 table.take({key: found.values.get(key) for key in differing}, found.version)
         for key in unrecorded:
             table.changes.note(key, at_once=True)
