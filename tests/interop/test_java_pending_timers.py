@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind, orbitmq_command
-from rig.timer_account import TIMER_SETTINGS, TIMER_TOPIC, TimerAccount
+from rig.timer_account import KILLED_LATER, TIMER_SETTINGS, TIMER_TOPIC, TimerAccount
 from rig.toolchain import BROKER_VERSION, java_build
 
 pytestmark = [
@@ -103,7 +103,7 @@ def test_there_and_back_killed_while_it_hops(brokers: Brokers, tmp_path: Path) -
     account.fill(ours, until_ms=60_000, moves=True)
     time.sleep(4)
     ours.stop()
-    java = brokers(Kind.JAVA, "java", data=data, settings=TIMER_SETTINGS).start()
+    java = brokers(Kind.JAVA, "java", data=data, settings=KILLED_LATER).start()
     time.sleep(max((int(begin) + 31.12) - time.time(), 0))  # a Java broker that is up later hops as it starts
     java.kill()
     killed_ms = time.time_ns() // 1_000_000
@@ -130,7 +130,7 @@ def test_java_is_refused_after_a_take_over_until_orbitmq_stops_in_order(brokers:
     """Java was killed, which is the harder; its orderly stop, which delivers for another 15 s, is in the lives that change hands."""
     account = TimerAccount()
     data = tmp_path / "data"
-    java = brokers(Kind.JAVA, "java", data=data, settings=TIMER_SETTINGS).start()
+    java = brokers(Kind.JAVA, "java", data=data, settings=KILLED_LATER).start()
     account.fill(java, until_ms=60_000, moves=False)
     time.sleep(6.4)
     java.kill()
@@ -172,7 +172,7 @@ def test_orbitmq_delivers_what_is_overdue_in_order(brokers: Brokers, tmp_path: P
     """RocketMQ was killed before anything was due, and everything is when we start."""
     account = TimerAccount()
     data = tmp_path / "data"
-    java = brokers(Kind.JAVA, "java", data=data, settings=TIMER_SETTINGS).start()
+    java = brokers(Kind.JAVA, "java", data=data, settings=KILLED_LATER).start()
     account.fill(java, until_ms=14_000, moves=False)
     with java.wire() as wire:
         begin = wire.max_offset(TIMER_TOPIC, 0)

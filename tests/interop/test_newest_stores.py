@@ -11,7 +11,7 @@ import pytest
 from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
 from rig.drivers import Driver, transaction_driver
 from rig.popping import GROUP, POP_SETTINGS, TOPIC, Consumer, consume, wait_stored
-from rig.timer_account import TIMER_SETTINGS, TimerAccount
+from rig.timer_account import KILLED_LATER, TimerAccount
 from rig.toolchain import NEW_VERSION, java_build
 from rig.wire import RUNTIME_INFO, Wire
 
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 DECIDED = "Decided"
-ALL_SETTINGS = TIMER_SETTINGS | POP_SETTINGS | {"transactionTimeOut": "3000", "transactionCheckInterval": "2000"}
+ALL_SETTINGS = KILLED_LATER | POP_SETTINGS | {"transactionTimeOut": "3000", "transactionCheckInterval": "2000"}
 LAST_TIMER_MS = 110_000
 WAIT_S = 120
 

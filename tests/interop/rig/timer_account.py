@@ -20,9 +20,10 @@ REPEATED_MS = 10_000
 TIMER_SETTINGS: Final = SMALL_FILES | {
     "mappedFileSizeTimerLog": str(52 * 100),
     "timerRollWindowSlot": "30",
-    "timerFlushIntervalMs": "2000",
     "recallMessageEnable": "true",
 }
+KILLED_LATER: Final = TIMER_SETTINGS | {"timerFlushIntervalMs": "2000"}
+"""For a RocketMQ that is killed: how far back it has to begin again is bounded, as it is by itself."""
 
 
 class TimerAccount:
