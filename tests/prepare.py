@@ -24,7 +24,6 @@ from examples.order_timeout_group.etcd import installed_etcd  # noqa: E402
 from rig.brokers import servers_classes  # noqa: E402
 from rig.toolchain import (  # noqa: E402
     BROKER_VERSION,
-    OLD_BROKER_VERSION,
     PROFILES,
     Missing,
     cpp_python,
@@ -39,10 +38,9 @@ from rig.toolchain import (  # noqa: E402
 
 
 def java_builds() -> None:
-    """One after the other: both write into Maven's repository. What only controls need is built when they run."""
+    """One after the other: all write into Maven's repository."""
     for version in PROFILES:
-        if version != OLD_BROKER_VERSION:
-            java_build(version)
+        java_build(version)
     servers_classes(BROKER_VERSION)
 
 
