@@ -168,7 +168,7 @@ def test_files_that_wait_are_there() -> None:
     [
         (2, ["computes", "waits"]),
         (3, ["computes", "computes", "waits"]),
-        (4, ["computes", "computes", "waits", "waits"]),
+        (5, ["computes", "computes", "waits", "waits", "waits"]),
     ],
 )
 def test_what_each_lane_begins_with(lanes_count: int, begins: list[str]) -> None:
@@ -195,7 +195,7 @@ def test_the_longest_come_first() -> None:
     lanes = loaded()
     names = [
         "tests/unit/test_clock.py::test_a",
-        "tests/crash/test_errors.py::test_a",
+        "tests/crash/test_recovery.py::test_a",
         *(f"{scope}::test_a" for scope in lanes.LASTS_S),
     ]
     items = [SimpleNamespace(nodeid=name, path=TESTS.parent / name.partition("::")[0]) for name in names]
@@ -203,7 +203,7 @@ def test_the_longest_come_first() -> None:
     seconds = [lanes.LASTS_S.get(lanes.scope_of(item.nodeid), 0) for item in items]
     assert seconds == sorted(seconds, reverse=True)
     assert [item.nodeid for item in items[-2:]] == [
-        "tests/crash/test_errors.py::test_a",
+        "tests/crash/test_recovery.py::test_a",
         "tests/unit/test_clock.py::test_a",
     ]
     assert all((TESTS.parent / scope.removesuffix("/java")).exists() for scope in lanes.LASTS_S)
