@@ -176,6 +176,8 @@ class PullProcessor(Room):
             result = self._get(pull)
         except OSError as error:
             return self._answer_unread(pull, error)
+        if self._is_elsewhere(pull, result):
+            return self._refuse_later(pull, now_ns)
         self._offsets.pulled(pull.group, pull.topic, pull.queue_id, result.next_offset)
         if result.status is GetStatus.FOUND:
             self._deliver(pull, result)
@@ -193,9 +195,9 @@ class PullProcessor(Room):
         return self._answer_missed(pull, result)
 
     def _refuse_later(self, pull: Pull, now_ns: int) -> Command | None:
-        """A slave serves no pulls."""
+        """A slave serves no pulls, or not this one."""
         if len(self._refused) >= SLAVE_PULLS_MAX:
-            return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
+            return _not_read(pull)
         self._refused.append((now_ns + SLAVE_PULL_PAUSE_MS * NS_PER_MS, pull))
         self._deadlines.arm(REFUSED, self._refused[0][0])
         return None
@@ -204,7 +206,7 @@ class PullProcessor(Room):
         refused, now_ns = self._refused, self._clock.monotonic_ns()
         while refused and refused[0][0] <= now_ns:
             _, pull = refused.popleft()
-            pull.peer.send(_answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0))
+            pull.peer.send(_not_read(pull))
         if refused:
             self._deadlines.arm(REFUSED, refused[0][0])
 
@@ -318,8 +320,14 @@ class PullProcessor(Room):
         is_old = self._store.log.written_end - first > self._core.young_bytes
         return str(group.which_broker_when_consume_slowly if is_old else group.broker_id)
 
+    def _is_elsewhere(self, pull: Pull, result: GetResult) -> bool:
+        """Whether this is a copy whose queue is not where the consumer stands: it read on at whoever has more, and is not taken back."""
+        return self._store.is_copy and _code(result.status, pull.offset) is ResponseCode.PULL_OFFSET_MOVED
+
     def _answer_missed(self, pull: Pull, result: GetResult) -> Command:
         self._statistics.count_missed()
+        if self._is_elsewhere(pull, result):
+            return _not_read(pull)
         return _answer_of(pull, result)
 
     def _answer_reset(self, pull: Pull, target: int) -> Command:
@@ -402,6 +410,11 @@ def _code(status: GetStatus, offset: int) -> ResponseCode:
     if code is None:  # an empty or unknown queue
         return ResponseCode.PULL_OFFSET_MOVED if offset != 0 else ResponseCode.PULL_NOT_FOUND
     return code
+
+
+def _not_read(pull: Pull) -> Command:
+    """The consumer asks another broker, and stays where it is."""
+    return _answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, NOT_READ, pull.offset, 0, 0)
 
 
 def _answer(

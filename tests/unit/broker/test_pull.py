@@ -376,6 +376,21 @@ def test_a_slave_that_serves_no_pulls_says_so_after_a_while(rig):
     assert (answer.code, "pull from the master" in answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, True)
 
 
+def test_a_slave_that_is_behind_takes_no_consumer_back(make_rig):
+    """It read on at the master; as with RocketMQ's `offsetCheckInSlave=false` it is told to ask there."""
+    rig = make_rig(slave_read_enable=True)
+    for _ in range(3):
+        rig.sent_ok("T")
+    rig.store.only_copy("it copies another one")
+    assert rig.pull("T", offset=1).code == ResponseCode.SUCCESS
+    peer = rig.peer()
+    for offset in (4, 900):
+        assert rig.pull("T", offset=offset, peer=peer) is None
+        rig.advance(SLAVE_PULL_PAUSE_MS)
+        answer = peer.sent.pop()
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, str(offset))
+
+
 def test_of_too_many_pulls_at_a_slave_the_last_ones_are_answered_at_once(rig, monkeypatch):
     monkeypatch.setattr("orbitmq.broker.pull.SLAVE_PULLS_MAX", 2)
     assert SLAVE_PULLS_MAX > 2
