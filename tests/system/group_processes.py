@@ -32,13 +32,14 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
 SMALL: Final = {"mappedFileSizeCommitLog": 16 * 1024 * 1024, "maxIndexNum": 200_000, "maxHashSlotNum": 50_000}
 LIMIT_S: Final = 60.0
+APART: Final = 4
+"""Ports of members: a broker has others beside those that are chosen, and none is listened on yet."""
 
 
 class Group:
     """`members` are the processes that run, by name."""
 
     program: Sequence[str] = ("-m", "orbitmq.cli.main")
-    environment: Mapping[str, str] = {}
 
     def __init__(self, directory: Path, *names: str, **settings: object) -> None:
         self.directory = directory
@@ -63,18 +64,30 @@ class Group:
         settings = {
             **SMALL, "brokerName": "trio", "replicaName": name, "replicationEngine": self.engine_of(name), "haListenPort": ha_port,
             "namesrvAddr": f"127.0.0.1:{self.names.name_port}", "slaveReadEnable": "true", **self.settings,
+            **self.settings_of(name),
         }  # fmt: skip
         made = self.members[name] = ServedProcess(
             self.directory / name, command="broker", settings=settings, ports=ports, awaited=awaited,
-            program=self.program, environment=self.environment,
+            program=self.program, environment=self.environment_of(name),
         )  # fmt: skip
         return made
 
     def ports_of(self, name: str) -> tuple[tuple[int, int], int]:
         """For clients, and the one for members."""
-        if name not in self._ports:
-            self._ports[name] = free_ports(), free_ports()[0]
+        while name not in self._ports:
+            chosen = free_ports(), free_ports()[0]
+            taken = [port for ports, for_members in self._ports.values() for port in (*ports, for_members)]
+            if all(abs(port - other) > APART for port in (*chosen[0], chosen[1]) for other in taken):
+                self._ports[name] = chosen
         return self._ports[name]
+
+    def settings_of(self, name: str) -> Mapping[str, object]:
+        """Of this member alone."""
+        return {}
+
+    def environment_of(self, name: str) -> Mapping[str, str]:
+        """Variables of this member's process."""
+        return {}
 
     def engine_of(self, name: str) -> str:
         """How this member reaches it."""
