@@ -143,6 +143,7 @@ chaos-pair: $(STAMP) ## A synchronous master and its slave whose processes and l
 
 chaos-group: $(STAMP) ## A replicated group whose processes, links and engine fail (SEEDS=..., SEED=the first, PLANT=a bug)
 	@$(BIN)/python -m tests.chaos.group_campaign --seeds $(if $(filter file,$(origin SEEDS)),10,$(SEEDS)) --seed $(SEED) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
+	@[ -n "$(PLANT)" ] || GROUP_FAULTS="killed frozen switched killed" $(BIN)/python -m pytest -q tests/spark/test_group.py
 
 night: $(STAMP) ## Every campaign, property test and fuzzer with fresh seeds for NIGHT_SECONDS=..., eight hours; keeps the seeds of what it finds
 	@$(BIN)/python -m tests.exploring.explore --seconds $(NIGHT_SECONDS) --keep $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)

@@ -8,7 +8,9 @@ from typing import Final
 from unittest import mock
 
 from tests.chaos import pair_bugs
+from tests.chaos.recorded_broker import COMMIT_LOG
 from tests.property.group_bugs import BUGS, Plant
+from tests.worlds.faults import RecordingFile
 
 from orbitmq.replication.counting import LeaderCounting
 from orbitmq.replication.view import View
@@ -36,8 +38,20 @@ def _for_good(plant: Callable[[], None]) -> Plant:
     return planted
 
 
+def log_is_not_synced() -> None:
+    """What was written to the log counts as synced."""
+
+    def datasync(self: RecordingFile) -> None:
+        if COMMIT_LOG not in self.path.parts:
+            correct(self)
+
+    correct = RecordingFile.datasync
+    RecordingFile.datasync = datasync  # type: ignore[method-assign]
+
+
 PLANTED: Final[dict[str, Plant]] = {
     **BUGS,
+    "log_is_not_synced": _for_good(log_is_not_synced),
     "answered_before_the_copies": answered_before_the_copies,
     "follower_forgets_recalls": _for_good(pair_bugs.slave_forgets_recalls),
     "follower_forgets_deliveries": _for_good(pair_bugs.slave_forgets_deliveries),

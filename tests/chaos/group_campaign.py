@@ -33,7 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.keep = Path(tempfile.gettempdir()) / "orbitmq-group"
     return play(
         options,
-        lambda directory, seed: GroupRun(directory, seed, options.plant, members=options.members, ack=options.ack),
+        lambda directory, seed: GroupRun(
+            directory,
+            seed,
+            options.plant,
+            members=options.members,
+            ack=options.ack,
+            reads_in_order=options.plant is None,
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """A replicated group in processes, each of which is reached through networks: by other members, by clients, and the engine by it.
 
 Rules of this file
-1. A member listens at 127.0.0.1 and is known with 127.0.0.2, where a network listens at the same ports.
+1. A member listens at 127.0.0.1 and is known with another address of the loopback, where a network listens at the same ports.
 2. Networks end with their member, so that who dials a dead one is refused, as without them. Only that to the engine stays.
 3. What one member says to another one is told apart by its hello: a connection between members carries one direction.
 """
@@ -11,20 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
-from collections.abc import Coroutine, Iterable
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from tests.chaos.group_broker import __file__ as broker_file
 from tests.chaos.proxy import BadNetwork, Way, Weather
+from tests.chaos.recorded_broker import AFTER
 from tests.system.group_processes import Group
 from tests.system.server_process import ServedProcess
 
 from orbitmq.protocol.replication.member_frames import GROUP_MAGIC, FrameReader, MemberHello
 
-TOLD: Final = "127.0.0.2"
+TOLD: Final = f"127.{10 + os.getpid() // 250 % 200}.{os.getpid() % 250}.2"
+"""Of this process: campaigns side by side choose ports while those of members that are down are free."""
 
 
 class MemberNetwork(BadNetwork):
@@ -89,17 +93,37 @@ class NetworkedGroup(Group):
         names: Iterable[str],
         loop: asyncio.AbstractEventLoop,
         bug: str | None,
+        seed: int | None,
         **settings: object,
     ) -> None:
+        """seed: of disks that are recorded, so that power can be cut; without it they are not."""
         self._loop = loop
         self._networks: dict[str, Networks] = {}
         self._open = contextlib.AsyncExitStack()
         self._life: dict[str, contextlib.AsyncExitStack] = {}
         root = str(Path(broker_file).parents[2])  # the program imports what is beside it here
-        self.environment = {
-            "GROUP_BUG": bug or "", "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
-        }  # fmt: skip
+        self._environment = {
+            "GROUP_BUG": bug or "",
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+        }
+        self._seed = seed
+        self._boots: Counter[str] = Counter()
         super().__init__(directory, *names, brokerIP1=TOLD, **settings)
+
+    def environment_of(self, name: str) -> Mapping[str, str]:
+        recorded = "" if self._seed is None else f"{self._seed}:{name}:{self._boots[name]}"
+        return {**self._environment, "GROUP_RECORDED": recorded}
+
+    def cut_power(self, name: str) -> None:
+        """The process ends, and its directory is what the disk may hold then."""
+        member = self.members[name]
+        member.send_signal(signal.SIGUSR2)
+        member.exit_code()
+        self.kill(name)
+        self._boots[name] += 1
+        data = self.directory / name / "data"
+        shutil.rmtree(data)
+        data.with_name(AFTER).rename(data)
 
     def engine_of(self, name: str) -> str:
         return f"etcd://{self._networks[name].engine.address}/"

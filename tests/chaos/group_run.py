@@ -24,11 +24,13 @@ from tests.chaos.group_places import NetworkedGroup
 from tests.chaos.pair_programs import DUE_S, TICKS, TIMERS, Programs, now_ms
 from tests.system.group_processes import IdempotentSender, answer_of, bodies_at
 from tests.system.server_process import ClosedByServer
+from tests.worlds.ordered_traffic import OrderedTraffic
 
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
 
 TOPIC: Final = "orders"
+LANES: Final = "lanes"
 SENDERS: Final = 2
 GO_ON_LIMIT_S: Final = 30.0
 """Four seconds of silence, as many until a sender gives up on a member that says nothing, and a loaded machine."""
@@ -47,6 +49,8 @@ CALM_S: Final = 3.0
 did not know yet that it leads no more."""
 CALM: Final = 0.3
 """Of all disasters with all members in sync after them: so long nothing happens."""
+LEADER_LAST: Final = 0.5
+"""Of all times when all are down: others lead before the former leader is back."""
 RESTARTED: Final = 0.3
 """Of all members that are frozen or cut off: they are killed and started before that is over."""
 
@@ -73,10 +77,22 @@ class Disaster(Enum):
     MUTE_FOLLOWER = "follower is heard by nobody"
     LONELY_LEADER = "leader cut off from the others and the engine"
     LONELY_FOLLOWER = "follower cut off from the others and the engine"
+    ALONE_AFTER_ALL = "follower dropped, then the others killed, and it alone back for a while"
+    POWER_LEADER = "power of the leader cut"
+    POWER_FOLLOWER = "power of a follower cut"
+    POWER_ALL = "power of all cut"
+    POWER_ENGINE_AND_LEADER = "engine killed, power of the leader cut"
+    POWER_LEADER_ALONE = "followers frozen, power of the leader cut, and it alone back for a while"
 
 
 OF_LEADER: Final = frozenset(one for one in Disaster if one.name.endswith(("_LEADER", "_LEADER_LONG")))
-KILLS: Final = frozenset({Disaster.KILL_LEADER, Disaster.KILL_FOLLOWER, Disaster.KILL_TWO, Disaster.KILL_ALL})
+POWER: Final = frozenset(one for one in Disaster if one.name.startswith("POWER_"))
+ALONE: Final = frozenset({Disaster.ALONE_AFTER_ALL, Disaster.POWER_LEADER_ALONE})
+ENGINE: Final = frozenset({Disaster.KILL_ENGINE, Disaster.KILL_ENGINE_AND_LEADER, Disaster.POWER_ENGINE_AND_LEADER})
+OF_ALL: Final = frozenset({Disaster.KILL_ALL, Disaster.POWER_ALL})
+KILLS: Final = (frozenset({Disaster.KILL_LEADER, Disaster.KILL_FOLLOWER, Disaster.KILL_TWO}) | OF_ALL | POWER) - (
+    ENGINE | ALONE
+)
 SHORT: Final = frozenset({Disaster.FREEZE_LEADER, Disaster.FREEZE_FOLLOWER})
 FREEZES: Final = SHORT | {Disaster.FREEZE_LEADER_LONG, Disaster.FREEZE_FOLLOWER_LONG}
 STOPS: Final = frozenset({Disaster.STOP_LEADER, Disaster.STOP_FOLLOWER})
@@ -99,12 +115,20 @@ class Account(NamedTuple):
 
 
 class GroupRun(FaultyRun[Disaster]):
-    """`ack`: replicationAck; drawn where it is None."""
+    """`ack`: replicationAck; drawn where it is None. reads_in_order: others send and read in order meanwhile."""
 
     def __init__(
-        self, directory: Path, seed: int, bug: str | None = None, *, members: int = 3, ack: str | None = None
+        self,
+        directory: Path,
+        seed: int,
+        bug: str | None = None,
+        *,
+        members: int = 3,
+        ack: str | None = None,
+        reads_in_order: bool = False,
     ) -> None:
         super().__init__(seed, bug)
+        self._reads_in_order = reads_in_order
         self._directory = directory
         self._names = "abcde"[:members]
         drawn = self._chance.choice(("disk", "memory"))
@@ -124,23 +148,30 @@ class GroupRun(FaultyRun[Disaster]):
     async def run(self, disasters: Sequence[Disaster]) -> None:
         """Until the first finding."""
         loop = asyncio.get_running_loop()
+        recorded = None if POWER.isdisjoint(disasters) else self.seed
         try:
             self._group = group = await asyncio.to_thread(
-                NetworkedGroup, self._directory, self._names, loop, self._bug, replicationAck=self._ack
+                NetworkedGroup, self._directory, self._names, loop, self._bug, recorded, replicationAck=self._ack
             )
         except AssertionError as error:
             self.findings.append(str(error))
             return
-        self._programs = Programs(f"127.0.0.1:{group.names.name_port}", self.ledger, self.seed, TOPIC)
+        name_server = f"127.0.0.1:{group.names.name_port}"
+        self._programs = Programs(name_server, self.ledger, self.seed, TOPIC)
+        in_order = OrderedTraffic(name_server, LANES, QUEUES)
         looks = asyncio.create_task(self._look_always())
         try:
-            for topic in (TOPIC, TIMERS, TICKS):
+            for topic in (TOPIC, TIMERS, TICKS, LANES):
                 await asyncio.to_thread(group.members[group.leader()].create_topic, topic, QUEUES)
             self._senders = [IdempotentSender(group, f"{self.seed}-{number}", PAUSE_S) for number in range(SENDERS)]
             await self._programs.begin()
+            if self._reads_in_order:
+                await in_order.begin(HEALED_LIMIT_S)
             for disaster in disasters:
                 if not self.findings:
                     await self._play(disaster)
+            if not self.findings and self._reads_in_order:
+                self.findings += await in_order.finish(HEALED_LIMIT_S)
             if not self.findings:
                 await self._settle()
         except AssertionError as error:  # of a process that did not do what it was told
@@ -148,6 +179,7 @@ class GroupRun(FaultyRun[Disaster]):
         finally:
             looks.cancel()
             await self._programs.close()
+            await in_order.close()
             for sender in self._senders:
                 await asyncio.to_thread(sender.end)
                 self.codes += sender.codes
@@ -158,13 +190,20 @@ class GroupRun(FaultyRun[Disaster]):
 
     def drawn(self, count: int, names: Collection[str] | None = None) -> list[Disaster]:
         """Each once before any twice; only those with these names."""
-        possible = [one for one in Disaster if one is not Disaster.KILL_TWO or len(self._names) > 2]
+        possible = [
+            one
+            for one in Disaster
+            if (one is not Disaster.KILL_TWO or len(self._names) > 2)
+            and (one is not Disaster.POWER_ALL or self._ack == "disk")
+        ]
         return self._each_once([one for one in possible if names is None or one.name in names], count)
 
     async def _play(self, disaster: Disaster) -> None:
         self.faults[disaster] += 1
         await asyncio.sleep(self._chance.uniform(0.1, 0.8))
         await self._until(lambda: bool(self._group.leader()), f"leader before {disaster.value}")
+        if disaster in POWER and self._ack == "memory":  # whoever is alone in the set would have nothing left
+            await self._until(self._all_in_sync, f"all members in sync before {disaster.value}")
         leader = await asyncio.to_thread(self._group.leader)
         if not leader:
             return
@@ -186,11 +225,20 @@ class GroupRun(FaultyRun[Disaster]):
     async def _fail(self, disaster: Disaster, leader: str) -> None:
         group = self._group
         victims = self._victims(disaster, leader)
+        ends = group.cut_power if disaster in POWER else group.kill
         if disaster in KILLS:
             for name in victims:
-                await asyncio.to_thread(group.kill, name)
+                await asyncio.to_thread(ends, name)
             await self._meanwhile(disaster, leader)
+            if disaster in OF_ALL and self._chance.random() < LEADER_LAST:
+                await self._start([name for name in victims if name != leader])
+                await came_true(lambda: bool(group.leader()), 2 * REPLACED_S)
+                victims = [leader]
             await self._start(victims)
+        elif disaster is Disaster.ALONE_AFTER_ALL:
+            await self._leave_alone(victims[0])
+        elif disaster is Disaster.POWER_LEADER_ALONE:
+            await self._bring_back_alone(leader)
         elif disaster in FREEZES:
             for name in victims:
                 group.signal(name, signal.SIGSTOP)
@@ -207,11 +255,11 @@ class GroupRun(FaultyRun[Disaster]):
             with contextlib.suppress(OSError, ClosedByServer):
                 request = DemoteRequest(hands_over=True).encode()
                 await asyncio.to_thread(answer_of, group.members[leader], RequestCode.DEMOTE_MASTER, request)
-        elif disaster in (Disaster.KILL_ENGINE, Disaster.KILL_ENGINE_AND_LEADER):
+        elif disaster in ENGINE:
             engine = group.engine.members[0]
             engine.kill()
             for name in victims:
-                await asyncio.to_thread(group.kill, name)
+                await asyncio.to_thread(ends, name)
             await self._meanwhile(disaster, leader)
             await self._start(victims)
             await asyncio.to_thread(group.engine.start, [engine])
@@ -227,7 +275,7 @@ class GroupRun(FaultyRun[Disaster]):
             return [leader]
         if disaster in (Disaster.SWITCH, Disaster.KILL_ENGINE):
             return []
-        count = {Disaster.KILL_ALL: len(self._names), Disaster.KILL_TWO: 2}.get(disaster, 0)
+        count = len(self._names) if disaster in OF_ALL else 2 * (disaster is Disaster.KILL_TWO)
         others = [name for name in self._names if name != leader]
         return self._chance.sample(self._names, count) if count else [self._chance.choice(others)]
 
@@ -243,7 +291,7 @@ class GroupRun(FaultyRun[Disaster]):
     async def _meanwhile(self, disaster: Disaster, leader: str) -> None:
         """Sends go on without those who are away, where enough members are left and nobody was away before."""
         is_short = disaster in SHORT or (disaster in KILLS and self._chance.random() < 0.5)
-        are_enough = disaster not in (Disaster.KILL_ALL, Disaster.KILL_ENGINE_AND_LEADER) and (
+        are_enough = disaster not in OF_ALL | (ENGINE & OF_LEADER) and (
             disaster is not Disaster.KILL_TWO or len(self._names) > 3
         )
         if self._is_level and are_enough and not is_short:
@@ -252,6 +300,30 @@ class GroupRun(FaultyRun[Disaster]):
                 await came_true(lambda: bool(self._group.leader(but=leader)), REPLACED_S)
         else:
             await asyncio.sleep(self._chance.uniform(*SHORT_S))
+
+    async def _bring_back_alone(self, leader: str) -> None:
+        """The others have what it had sent and did not sync, and meet it when it has written something else."""
+        group = self._group
+        others = [name for name in self._names if name != leader]
+        for name in others:
+            group.signal(name, signal.SIGSTOP)
+        await asyncio.to_thread(group.cut_power, leader)
+        await self._start([leader])
+        await asyncio.sleep(self._chance.uniform(1.0, REPLACED_S))
+        for name in others:
+            group.signal(name, signal.SIGCONT)
+
+    async def _leave_alone(self, victim: str) -> None:
+        """It lacks what was acknowledged without it, and leads nobody until one of the others is back."""
+        group = self._group
+        group.signal(victim, signal.SIGSTOP)
+        await self._go_on(f"{Disaster.ALONE_AFTER_ALL.value}, which is frozen")
+        others = [name for name in self._names if name != victim]
+        for name in others:
+            await asyncio.to_thread(group.kill, name)
+        group.signal(victim, signal.SIGCONT)
+        await came_true(lambda: group.leader() == victim, self._chance.uniform(1.0, REPLACED_S))
+        await self._start(others)
 
     async def _restart_some(self, victims: Sequence[str]) -> None:
         for name in victims:

@@ -17,11 +17,12 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 from tests.chaos.pair_bugs import PLANTED
-from tests.worlds.faults import RecordingFiles
+from tests.worlds.faults import Call, RecordingFiles
 
 from orbitmq.cli.main import main
 from orbitmq.server import broker_role, lifecycle
@@ -29,15 +30,24 @@ from orbitmq.server.registration import BrokerIdentity
 from orbitmq.store.files import OsFiles
 
 AFTER: Final = "after"
+COMMIT_LOG: Final = "commitlog"
+SYNC_S: Final = (0.0, 0.05)
+"""How long a sync of a slow disk takes."""
 
 
-def record(data: Path, seed: str) -> None:
+def record(data: Path, seed: str, *, slow: bool = False) -> None:
+    """Data: its directory. slow: a sync takes its time, as at disks that are no SSD; what was written meanwhile is not on the disk."""
     made: list[RecordingFiles] = []
+    chance = random.Random(seed)
 
     def recording() -> RecordingFiles:
         data.mkdir(parents=True, exist_ok=True)
-        made.append(RecordingFiles(OsFiles(), data, boot=f"boot {seed}"))
+        made.append(RecordingFiles(OsFiles(), data, boot=f"boot {seed}", plan=late if slow else None))
         return made[-1]
+
+    def late(call: Call) -> None:
+        if call.kind == "sync" and COMMIT_LOG in call.path.parts:
+            time.sleep(chance.uniform(*SYNC_S))
 
     def cut_power(*_: object) -> None:
         for files in made:
