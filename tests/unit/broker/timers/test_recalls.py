@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from errno import EIO, ENOSPC
+
 import pytest
 
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerSelector
+from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
 
 NOW = 1_700_000_000_000
@@ -116,6 +119,23 @@ def test_copies_of_which_some_cannot_be_recalled(rig, monkeypatch: pytest.Monkey
     answer = recall(rig, handle)
     assert (answer.code, rig.timers.pending_count) == (ResponseCode.SERVICE_NOT_AVAILABLE, 1)
     assert "1 of 2 copies" in answer.remark
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(EIO, ResponseCode.SYSTEM_ERROR), (ENOSPC, ResponseCode.SERVICE_NOT_AVAILABLE)]
+)
+def test_a_recall_is_not_known_where_the_disk_failed_with_it_and_is_none_where_that_is_full(
+    rig, monkeypatch: pytest.MonkeyPatch, error: int, code: ResponseCode
+) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+
+    def broken(log: CommitLog) -> None:
+        log.discard()
+        raise OSError(error, "planned")
+
+    monkeypatch.setattr(CommitLog, "write", broken)
+    assert recall(rig, handle).code == code
+    assert recall(rig, handle).code == ResponseCode.SERVICE_NOT_AVAILABLE, "a second one is not even tried"
 
 
 @pytest.mark.parametrize(
