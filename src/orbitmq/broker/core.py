@@ -38,7 +38,6 @@ from orbitmq.limits.broker import NAMED_TOPICS_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.tally import Tally
-from orbitmq.store.durability import PutStatus
 from orbitmq.store.recovery import LastWriter
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
@@ -173,11 +172,6 @@ class BrokerCore:
             f"the store of broker {self.settings.broker_name!r} takes no messages: {reason}"
             + (f"; {disks}" if disks else ""),
         )
-
-    def fate(self, status: PutStatus) -> PutStatus:
-        """What a sender is told. Whether the next start, or a copy, has what was appended when the store failed for good nobody knows."""
-        is_lost = status is PutStatus.SERVICE_NOT_AVAILABLE and self.store.is_over
-        return PutStatus.UNKNOWN if is_lost else status
 
     def check_writable(self) -> None:
         """Raises `Refusal` while the store takes no messages."""

@@ -27,3 +27,9 @@ NOT_CONFIRMED: Final = (
     "this was not confirmed: the disk failed, copies did not have it in time, or the broker leads no more; it may stay or not; send it "
     "again with the same key"
 )
+
+
+def fate(status: PutStatus, *, is_over: bool) -> PutStatus:
+    """What a sender is told. `is_over`: the store has failed for good; whether the next start, or a copy, has what was appended then nobody
+    knows."""
+    return PutStatus.UNKNOWN if is_over and status is PutStatus.SERVICE_NOT_AVAILABLE else status

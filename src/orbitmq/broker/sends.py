@@ -25,7 +25,7 @@ from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
-from orbitmq.broker.put_answers import ANSWERS, NOT_CONFIRMED
+from orbitmq.broker.put_answers import ANSWERS, NOT_CONFIRMED, fate
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Placement, Sending, StoredBatch, StoredSend
 from orbitmq.errors import RecordError, StoreUnwritableError
@@ -53,7 +53,6 @@ class Sends:
         self._clock = core.clock
         self._statistics = core.statistics
         self._unwritable = core.unwritable
-        self._fate = core.fate
         self._repeats = repeats
         self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
         self._fast_failure = settings.broker_fast_failure_enable
@@ -184,7 +183,7 @@ class Sends:
             told(outcome)
             return
         self._statistics.count_failed()
-        status = self._fate(status)
+        status = fate(status, is_over=self._store.is_over)
         if status is PutStatus.UNKNOWN:
             reason = f"; {self._store.unwritable_reason}" if self._store.is_over else ""
             told(Refusal(ANSWERS[status], NOT_CONFIRMED + reason))

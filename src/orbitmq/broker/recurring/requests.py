@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.put_answers import ANSWERS, IN_PART, NOT_CONFIRMED
+from orbitmq.broker.put_answers import ANSWERS, IN_PART, NOT_CONFIRMED, fate
 from orbitmq.broker.recurring.run_sending import BrokerRuns, reserved_property
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
@@ -47,7 +47,7 @@ class RecurringProcessor(Room):
         self._recurrences = recurrences
         self._sender = sender
         self._unwritable = core.unwritable
-        self._fate = core.fate
+        self._store = core.store
         recurrences.sender = sender
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
@@ -158,7 +158,7 @@ class RecurringProcessor(Room):
                     response(command, ANSWERS[status], f"the change {IN_PART[status]}", None, answers[0].encode())
                 )
             else:
-                status = self._fate(status)
+                status = fate(status, is_over=self._store.is_over)
                 is_unknown = status is PutStatus.UNKNOWN
                 peer.send(
                     response(command, ANSWERS[status], NOT_CONFIRMED if is_unknown else self._unwritable().remark)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from orbitmq.broker.message_properties import facts_of
+from orbitmq.broker.put_answers import fate
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake
@@ -45,9 +46,9 @@ class TimerChanges:
         *,
         next_unique_key: Callable[[], str],
         unwritable: Callable[[], Refusal],
-        fate: Callable[[PutStatus], PutStatus],
+        is_over: Callable[[], bool],
     ) -> None:
-        """`fate(status)`: what a sender is told where that became of a record."""
+        """`is_over()`: the store has failed for good."""
         self.recalled_count = 0
         self.rescheduled_count = 0
         self._timers = timers
@@ -57,7 +58,7 @@ class TimerChanges:
         self._clock = clock
         self._next_unique_key = next_unique_key
         self._unwritable = unwritable
-        self._fate = fate
+        self._is_over = is_over
 
     def check_allowed(self) -> None:
         """Raises `Refusal` while this broker changes nothing that is pending."""
@@ -128,7 +129,7 @@ class TimerChanges:
 
     def _change(self, timer: Pending, messages: Sequence[NewMessage], on_done: OnDone) -> None:
         def stored(status: PutStatus) -> None:
-            on_done(self._fate(status))
+            on_done(fate(status, is_over=self._is_over()))
 
         try:
             if isinstance(timer, FarRecord):

@@ -58,7 +58,7 @@ class TimerService(Room):
             clock,
             next_unique_key=admission.next_unique_key,
             unwritable=core.unwritable,
-            fate=core.fate,
+            is_over=lambda: store.is_over,
         )
         place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
         self._handlers: dict[RequestCode, RequestHandler] = {
