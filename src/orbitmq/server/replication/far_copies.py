@@ -140,13 +140,15 @@ class FarCopies:
 
     async def _prepared(self, wanted: FollowRequest) -> FollowAnswer:
         assert self._shared is not None
-        if not self._kept.state.far.mark:
+        was_marked = bool(self._kept.state.far.mark)
+        if not was_marked:
             await self._shared.have_mark()
         mark = self._kept.state.far.mark
-        if wanted.far == UNMARKED and wanted.broker_id not in self._asked_unmarked:
+        if wanted.far == UNMARKED and not (was_marked and wanted.broker_id in self._asked_unmarked):
             if len(self._asked_unmarked) >= COPIES_MAX:
                 self._asked_unmarked.clear()
-            self._asked_unmarked.add(wanted.broker_id)
+            if was_marked:  # else marking may have taken longer than the slave waits for an answer
+                self._asked_unmarked.add(wanted.broker_id)
             raise FollowRefused(
                 f"the storage of this slave's far tier bore no mark when it looked, the master's bears {mark}",
                 remedy=f"it asks again in a moment; if it is then another one, give it the master's timerFarUrl, {self._place}",
