@@ -95,6 +95,9 @@ class LeaderCounting:
         """How far the log may be confirmed; None: not in this epoch, for now."""
         if self.marker_end is None or not view.confirms:
             return None
-        ends = [self.end_of(name) or 0 for name in self.holding(view) if name != leader]
-        end = min([safe_end, *ends])
+        end, followed = safe_end, self.followed
+        for name in self.holding(view) if self.changes else view.in_sync:
+            if name != leader:
+                known = followed.get(name)
+                end = min(end, 0 if known is None else known.end or 0)
         return end if end >= self.marker_end else None

@@ -30,6 +30,8 @@ from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import Effect, Input, ReplicaRole, Standing
 from orbitmq.units import NS_PER_MS
 
+OF_A_LEADER: Final = (steps.Records, steps.Welcome)
+
 
 class TimedReplica:
     def __init__(self, replica: Replica, now_ns: int) -> None:
@@ -99,7 +101,7 @@ class TimedReplica:
                 self._attendance.reports(message.sender, is_clock_off=message.is_clock_off)
             elif isinstance(message, Standing):
                 self._watch.stands(message, now_ns)
-            elif isinstance(message, steps.Records | steps.Welcome) and (message.sender, message.epoch) == (
+            elif isinstance(message, OF_A_LEADER) and (message.sender, message.epoch) == (
                 replica.leader,
                 replica.epoch,
             ):

@@ -225,9 +225,11 @@ class Replica:
     def _log_is(self, log: LogIs) -> None:
         before, self.log = self.safe_end, log
         if self.role is ReplicaRole.LEADING:
+            is_safer = self.safe_end != before
             if self.counting.marker_end is None and log.marks and log.marks[-1].epoch == self.epoch:
-                self.counting.marker_end = log.written
-            self._count()
+                self.counting.marker_end, is_safer = log.written, True
+            if is_safer:
+                self._count()
         elif self.following.has_cut(log.written):
             self._match(log.written)
         elif self.following.is_matched and self.safe_end > before:

@@ -68,7 +68,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_sync_min(self) -> int:
         """Members that have to have a record before it is confirmed, the leader among them (`minInSyncReplicas`)."""
-        return IN_SYNC_MIN if len(self.members) >= IN_SYNC_MIN_FROM else 1
+        return IN_SYNC_MIN if len(self.in_sync) + len(self.learners) >= IN_SYNC_MIN_FROM else 1
 
     @property
     def confirms(self) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hmac
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -88,12 +88,13 @@ def encode_frame(kind: int, message: NamedTuple) -> bytes:
 class FrameReader:
     """Reads the frames of one connection. `kinds` are the types of messages by their numbers."""
 
-    __slots__ = ("_buffer", "_bytes_max", "_decoders")
+    __slots__ = ("_buffer", "_bytes_max", "_kinds")
 
     def __init__(self, kinds: dict[int, type[Any]]) -> None:
         self._buffer = bytearray()
         self._bytes_max = MEMBER_HELLO_BYTES_MAX
-        self._decoders = {kind: _decoder(made) for kind, made in {HELLO_KIND: MemberHello, **kinds}.items()}
+        known: dict[int, type[Any]] = {HELLO_KIND: MemberHello, **kinds}
+        self._kinds = {kind: (_decoder(made), _ranges(made)) for kind, made in known.items()}
 
     def hello_came(self) -> None:
         """It is known who is there: from now on frames may be as long as records are."""
@@ -117,14 +118,14 @@ class FrameReader:
         del buffer[:end]
         if crc32(body) != checksum:
             raise ReplicationFrameError("the checksum of a frame does not fit")
-        decoder = self._decoders.get(body[0])
-        if decoder is None:
+        known = self._kinds.get(body[0])
+        if known is None:
             raise ReplicationFrameError(f"a frame has the kind {body[0]}, which is none")
         try:
-            message = decoder.decode(memoryview(body)[_KIND_BYTES:])
+            message = known[0].decode(memoryview(body)[_KIND_BYTES:])
         except msgspec.DecodeError as error:
             raise ReplicationFrameError(f"a frame cannot be read: {error}") from error
-        _check(message)
+        _check(message, known[1])
         return message
 
 
@@ -136,14 +137,30 @@ def _decoder(made: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(made)
 
 
-def _check(message: Any) -> None:
+class _Ranges(NamedTuple):
+    """What of a kind of message is looked at: places of its names, of its numbers with their bounds, and of its session."""
+
+    names: tuple[int, ...]
+    numbers: tuple[tuple[int, int], ...]
+    session: int | None
+
+
+def _ranges(made: type[Any]) -> _Ranges:
+    fields = list(enumerate(get_type_hints(made).items()))
+    names = tuple(at for at, (_, kind) in fields if kind is str)
+    numbers = tuple((at, EPOCH_MAX if "epoch" in name else POSITION_MAX) for at, (name, kind) in fields if kind is int)
+    return _Ranges(names, numbers, next((at for at, (name, _) in fields if name == "session"), None))
+
+
+def _check(message: Any, ranges: _Ranges) -> None:
     """Every name, position, epoch and session that it has is in its range."""
-    for field, value in zip(message._fields, message, strict=True):
-        if isinstance(value, str) and len(value) > SLAVE_NAME_CHARS_MAX:
-            raise ReplicationFrameError(f"{field} of a frame has {len(value)} characters")
-        if isinstance(value, int):
-            bound = EPOCH_MAX if "epoch" in field else POSITION_MAX
-            if not 0 <= value <= bound:
-                raise ReplicationFrameError(f"{field} of a frame is {value}")
-        if field == "session" and not (0 < len(value[0]) <= SLAVE_NAME_CHARS_MAX and 0 <= value[1] <= POSITION_MAX):
+    for at in ranges.names:
+        if len(message[at]) > SLAVE_NAME_CHARS_MAX:
+            raise ReplicationFrameError(f"{message._fields[at]} of a frame has {len(message[at])} characters")
+    for at, bound in ranges.numbers:
+        if not 0 <= message[at] <= bound:
+            raise ReplicationFrameError(f"{message._fields[at]} of a frame is {message[at]}")
+    if ranges.session is not None:
+        life, number = message[ranges.session]
+        if not (0 < len(life) <= SLAVE_NAME_CHARS_MAX and 0 <= number <= POSITION_MAX):
             raise ReplicationFrameError("the session of a frame is none")

@@ -22,7 +22,7 @@ from orbitmq.release import VERSION
 from orbitmq.replication.epoch_marks import EpochMarks
 from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.replica import Replica
-from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, ReplicaRole
+from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, ReplicaRole, Report
 from orbitmq.replication.settings import ReplicationAck
 from orbitmq.server.replication.asking import PROCESS_ID_BYTES, log_range
 from orbitmq.server.replication.engines.etcd import opened_engine
@@ -277,7 +277,15 @@ class BrokerMember:
             self.process.turn.schedule()
 
     def _heard(self, message: Message) -> None:
-        self._tell(Heard(message))
+        if (
+            isinstance(message, Report) and self.driver is not None
+        ):  # most of them confirm nothing: another member has less
+            confirmed = self.driver.replica.confirmed
+            self.driver.tell(Heard(message))
+            if self.driver.replica.confirmed > confirmed:
+                self.process.turn.schedule()
+        else:
+            self._tell(Heard(message))
 
     def _turn_ended(self) -> None:
         driver = self.driver

@@ -78,6 +78,8 @@ class Driver:
         self._seen: LogIs = log.state()
         self._told_dispatched = -1
         self._told_refusal = ""
+        self._refusal_of: tuple[object, ...] = ()
+        """What the refusal that was told came of."""
         deadlines.define(WAKEUP, self._look)
 
     # --- life -----------------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class Driver:
         if state.marks != before.marks:  # what becomes of the log's beginning, they are known
             self._keeping.write_again()
         self.tell(state)
-        if self.replica.role is ReplicaRole.LEADING:
+        if state.written > before.written and self.replica.role is ReplicaRole.LEADING:
             self._links.log_grew()
 
     def _look(self) -> None:
@@ -186,7 +188,12 @@ class Driver:
             self._is_busy = False
 
     def _tell_refusal(self) -> None:
-        refusal = self.replica.refusal if self.replica.serves else ""
+        replica = self.replica
+        came_of = replica.serves, replica.switching_to, replica.view
+        if came_of == self._refusal_of:
+            return
+        self._refusal_of = came_of
+        refusal = replica.refusal if replica.serves else ""
         if refusal != self._told_refusal:
             self._told_refusal = refusal
             self._duties.refuse(refusal)
@@ -269,7 +276,7 @@ class Driver:
 
     def _step_down(self, effect: steps.StepDown) -> None:
         logger.warning("this member leads no more since epoch %d ended", effect.epoch)
-        self._marker, self._told_refusal = None, ""
+        self._marker, self._told_refusal, self._refusal_of = None, "", ()
         self._switch.over()
         self._duties.step_down()
         self._log.answer_unknown()

@@ -106,12 +106,14 @@ class MemberSender:
         connection.write(data)
 
     def _read_log(self) -> None:
-        source = self._source
+        if self.stream is None:
+            return
+        source, extent = self._source, self._source.extent()
         for _ in range(SLAVE_BATCHES_PER_PASS):
             stream, connection, now_ns = self.stream, self._connection, source.clock.monotonic_ns()
-            if stream is None or connection is None or not connection.takes:
+            if stream is None or connection is None or not connection.takes or stream.sent_end == extent.end:
                 return
-            read = stream.next_read(source.extent(), source.acknowledged(self.name), now_ns)
+            read = stream.next_read(extent, source.acknowledged(self.name), now_ns)
             if read is None:
                 return
             data = source.read_now(read)
