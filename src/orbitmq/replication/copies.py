@@ -94,7 +94,7 @@ class CopyLag(NamedTuple):
 class Copies:
     """A slave is known by its id where it said who it is, else by address and port of its connection; then it counts as its address."""
 
-    __slots__ = ("_ages", "_by_slave", "_confirmed_end", "_last", "_timeout_ms", "rule")
+    __slots__ = ("_ages", "_by_slave", "_confirmed_end", "_last", "_timeout_ms", "changes", "rule")
 
     def __init__(
         self, rule: CopyRule, log_end: int, confirmed_end: int, now_ns: int, *, timeout_ms: int = COPY_TIMEOUT_MS
@@ -104,6 +104,8 @@ class Copies:
         self._timeout_ms = timeout_ms
         self._ages = LogAges(log_end, now_ns, span_ns=span_ms * NS_PER_MS, step_ns=LOG_AGE_STEP_MS * NS_PER_MS)
         self._confirmed_end = confirmed_end
+        self.changes = 0
+        """How often a copy went from one state to another."""
         self._by_slave: dict[str, Copy] = {}
         self._last: dict[str, Copy] = {}
         """By what they count as."""
@@ -173,24 +175,26 @@ class Copies:
     @property
     def refusal(self) -> CopyOutcome | None:
         """Why nothing may be written now; None where it may."""
-        return refusal(self.rule, len(self._positions()))
+        return refusal(self.rule, len(self.positions))
 
     def outcome(self, end: int) -> CopyOutcome | None:
         """What a written message hears that ends at `end`; None: it waits. Ask again after whatever was told to this object."""
-        return outcome(self.rule, self._positions(), end)
+        return outcome(self.rule, self.positions, end)
 
     @property
     def missing(self) -> int:
         """Copies that have to keep up before sends are answered 0 again; 0 where there are enough, or none is waited for."""
-        count = len(self._positions())
+        count = len(self.positions)
         return max(self.rule.needed_with(count) - count, 0)
 
     @property
     def confirmable_end(self) -> int | None:
         """How far copies let the log be confirmed; None: as far as you like. It may go down; what was confirmed stays so."""
-        return confirmable_end(self.rule, self._positions())
+        return confirmable_end(self.rule, self.positions)
 
-    def _positions(self) -> list[int]:
+    @property
+    def positions(self) -> list[int]:
+        """Of the copies that sends wait for."""
         return [copy.position for copy in self._by_slave.values() if copy.state in HOLDING]
 
     # --- what is shown -----------------------------------------------------------------------------------------------
@@ -243,4 +247,6 @@ class Copies:
 
     def _step(self, copy: Copy, event: CopyEvent) -> None:
         """Leads to the next state; an event without a row changes nothing."""
-        copy.state = COPY_TABLE.get((copy.state, event), copy.state)
+        state = COPY_TABLE.get((copy.state, event), copy.state)
+        self.changes += state is not copy.state
+        copy.state = state

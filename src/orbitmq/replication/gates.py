@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.clock import Clock
-from orbitmq.replication.acknowledgements import CopyOutcome
+from orbitmq.replication.acknowledgements import CopyOutcome, confirmable_end, refusal
 from orbitmq.replication.copies import Copies, Copy
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
@@ -44,6 +44,12 @@ class CopiesGate:
         self._clock = clock
         self._holds = False
         self._is_over = False
+        self._refuses = True
+        """Whether the store may have been told to take nothing."""
+        self._noted = -1, -1
+        """Where the log ended and was confirmed when the copies heard of it last."""
+        self._watches: int | None = None
+        """How often copies had changed when LATE was armed; None while it is not. Until one changes, nobody is late earlier than that."""
         store.deadlines.define(LATE, self._look)
         self._settle()
 
@@ -74,8 +80,8 @@ class CopiesGate:
 
     def turn_ended(self) -> None:
         """The log of this turn is written."""
-        self._note_log()
-        self._settle()
+        if self._note_log():
+            self._settle()
 
     def close(self) -> None:
         """This broker is no master any more, or stops: nobody waits for copies through this object. What is not confirmed stays so; who
@@ -89,36 +95,50 @@ class CopiesGate:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._watches = None
         self.copies.tick(self._clock.monotonic_ns())
         self._settle()
 
-    def _note_log(self) -> None:
+    def _note_log(self) -> bool:
+        """Whether the log is another one than when the copies heard of it last. Reports and LATE bring everything else that changes."""
         store = self._store
-        self.copies.log_is(store.log.written_end, store.confirm_offset, self._clock.monotonic_ns())
+        noted = store.log.written_end, store.confirm_offset
+        if noted == self._noted:
+            return False
+        self._noted = noted
+        self.copies.log_is(*noted, self._clock.monotonic_ns())
+        return True
 
     def _settle(self) -> None:
         """Tell the store what follows from where the copies are now."""
         if self._is_over:
             return
-        store, confirmation = self._store, self._store.confirmation
-        refusal = self.copies.refusal
-        if refusal is None:
+        if self._holds or self.copies.rule.needed:
+            self._tell_store()
+        if self._watches != self.copies.changes and (due_ns := self.copies.due_ns) is not None:
+            self._watches = self.copies.changes
+            self._store.deadlines.arm(LATE, due_ns + 1)
+
+    def _tell_store(self) -> None:
+        copies, store, confirmation = self.copies, self._store, self._store.confirmation
+        rule, positions = copies.rule, copies.positions
+        why_not = refusal(rule, len(positions))
+        if why_not is not None:
+            store.refuse(REFUSAL, REASONS[why_not])
+        elif self._refuses:
             store.allow(REFUSAL)
-        else:
-            store.refuse(REFUSAL, REASONS[refusal])
-        end = self.copies.confirmable_end
-        if end is not None:
-            if not self._holds:
-                self._holds = True
-                confirmation.hold_for_copies(max(end, store.confirm_offset))
-            confirmation.copies_have(end)
-            if refusal is not None:
-                confirmation.give_up_waiting()
-            self._note_log()  # a copy may be level with it now
-        elif self._holds or self.copies.rule.needed:
+        self._refuses = why_not is not None
+        end = confirmable_end(rule, positions)
+        if end is None:
             self._holds = False
-            is_alone = not any(True for _ in self.copies)
-            without = PutStatus.SLAVE_NOT_AVAILABLE if self.copies.rule.needed else PutStatus.PUT_OK
+            is_alone = not any(True for _ in copies)
+            without = PutStatus.SLAVE_NOT_AVAILABLE if rule.needed else PutStatus.PUT_OK
             confirmation.let_pass(without if is_alone else PutStatus.FLUSH_SLAVE_TIMEOUT, without)
-        due_ns = self.copies.due_ns
-        store.deadlines.move(LATE, None if due_ns is None else due_ns + 1)
+            return
+        if not self._holds:
+            self._holds = True
+            confirmation.hold_for_copies(max(end, store.confirm_offset))
+        confirmation.copies_have(end)
+        if why_not is not None:
+            confirmation.give_up_waiting()
+        self._note_log()  # a copy may be level with it now

@@ -115,13 +115,12 @@ class Confirmation:
         status = PutStatus.PUT_OK if self._holds_for_copies else self._otherwise
         if end_offset <= self._limit():
             on_done(status)
-            return
-        deadline_ns = NEVER
-        if self._after_sync and end_offset > self._log.synced_end:
+        elif self._after_sync and end_offset > self._log.synced_end:
             deadline_ns = self._clock.monotonic_ns() + disk_timeout_ms * NS_PER_MS
-        self._waiters.wait(end_offset, deadline_ns, on_done, status)
-        if deadline_ns != NEVER:
+            self._waiters.wait(end_offset, deadline_ns, on_done, status)
             self._deadlines.arm(DISK_LATE, deadline_ns)
+        else:
+            self._waiters.wait(end_offset, NEVER, on_done, status)
 
     def look_again(self) -> None:
         """A gate has moved: confirm what both let pass, and tell who waited for it."""
@@ -129,8 +128,11 @@ class Confirmation:
         if limit <= log.readable_end:
             return
         held = self._held
-        ready = []
-        while held and held[0].end_offset <= limit:
+        ready: list[Dispatched] = []
+        if limit >= log.written_end:
+            ready += held
+            held.clear()
+        while held and held[0].physical_offset + held[0].size <= limit:
             ready.append(held.popleft())
         # A filler has no entry: the offset stays at the end of a record, or goes to the beginning of the next one.
         if not held and limit >= log.written_end:
@@ -145,7 +147,7 @@ class Confirmation:
     def _limit(self) -> int:
         """Below this position both gates let everything pass."""
         end = self._log.synced_end if self._after_sync else self._log.written_end
-        return min(end, self._copied_end) if self._holds_for_copies else end
+        return self._copied_end if self._holds_for_copies and self._copied_end < end else end
 
     def _expire(self) -> None:
         self._waiters.expire(self._clock.monotonic_ns(), self._log.synced_end)

@@ -10,7 +10,8 @@ Rules of this file
 from __future__ import annotations
 
 import enum
-import heapq
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 
 
@@ -48,9 +49,10 @@ OnDone = Callable[[PutStatus], None]
 class WaitingSender:
     """Who waits for a record to be confirmed."""
 
-    __slots__ = ("deadline_ns", "on_done", "status")
+    __slots__ = ("deadline_ns", "end_offset", "on_done", "status")
 
-    def __init__(self, deadline_ns: int, on_done: OnDone, status: PutStatus) -> None:
+    def __init__(self, end_offset: int, deadline_ns: int, on_done: OnDone, status: PutStatus) -> None:
+        self.end_offset = end_offset
         self.deadline_ns = deadline_ns
         """When the disk is waited for no longer; NEVER once it has the record."""
         self.on_done = on_done
@@ -62,13 +64,13 @@ NEVER = 1 << 63
 
 
 class Waiters:
-    """Those who wait until the log is confirmed up to an offset."""
+    """Those who wait until the log is confirmed up to an offset. Who comes waits, nearly always, for what was written last."""
 
-    __slots__ = ("_serial", "_waiting", "failed")
+    __slots__ = ("_waiting", "failed")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, WaitingSender]] = []
-        self._serial = 0
+        self._waiting: deque[WaitingSender] = deque()
+        """By their offsets; of equal ones who came first is first."""
         self.failed = False
 
     def __len__(self) -> int:
@@ -79,50 +81,48 @@ class Waiters:
         if self.failed:
             on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        self._serial += 1
-        heapq.heappush(self._waiting, (end_offset, self._serial, WaitingSender(deadline_ns, on_done, status)))
+        waiting, waiter = self._waiting, WaitingSender(end_offset, deadline_ns, on_done, status)
+        if not waiting or end_offset >= waiting[-1].end_offset:
+            waiting.append(waiter)
+        else:
+            waiting.insert(bisect_right(waiting, end_offset, key=_end_offset), waiter)
 
     def confirmed(self, end_offset: int) -> None:
         waiting = self._waiting
-        while waiting and waiting[0][0] <= end_offset:
-            waiter = heapq.heappop(waiting)[2]
+        while waiting and waiting[0].end_offset <= end_offset:
+            waiter = waiting.popleft()
             waiter.on_done(waiter.status)
 
     def copies_failed(self, status: PutStatus, beyond: int) -> None:
         """Who waits for a record that ends beyond this offset will be told `status`, when the disk has it."""
-        for end_offset, _, waiter in self._waiting:
-            if end_offset > beyond and waiter.status is PutStatus.PUT_OK:
+        for waiter in self._waiting:
+            if waiter.end_offset > beyond and waiter.status is PutStatus.PUT_OK:
                 waiter.status = status
 
     def expire(self, now_ns: int, synced_end: int) -> None:
         """Who has waited for the disk long enough is told so. Who waits for copies alone goes on waiting."""
-        late = []
-        for entry in self._waiting:
-            if entry[2].deadline_ns <= now_ns:
-                if entry[0] <= synced_end:
-                    entry[2].deadline_ns = NEVER
-                else:
-                    late.append(entry)
-        if late:
-            gone = {serial for _, serial, _ in late}
-            self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
-            heapq.heapify(self._waiting)
-            for _, _, waiter in sorted(late, key=_place):
-                waiter.on_done(PutStatus.FLUSH_DISK_TIMEOUT)
+        for waiter in self._waiting:
+            if waiter.deadline_ns <= now_ns and waiter.end_offset <= synced_end:
+                waiter.deadline_ns = NEVER
+        self._tell(PutStatus.FLUSH_DISK_TIMEOUT, lambda waiter: waiter.deadline_ns <= now_ns)
 
     @property
     def next_deadline_ns(self) -> int | None:
         """When the next one has waited for the disk long enough; None while nobody waits for it."""
-        first = min((waiter.deadline_ns for _, _, waiter in self._waiting), default=NEVER)
+        first = min((waiter.deadline_ns for waiter in self._waiting), default=NEVER)
         return None if first == NEVER else first
 
     def give_up(self, status: PutStatus, beyond: int = 0, up_to: int = NEVER) -> None:
         """Tell everybody who waits for a record that ends beyond the one offset, and not beyond the other, `status`."""
-        told = sorted((entry for entry in self._waiting if beyond < entry[0] <= up_to), key=_place)
-        self._waiting = [entry for entry in self._waiting if not beyond < entry[0] <= up_to]
-        heapq.heapify(self._waiting)
-        for _, _, waiter in told:
-            waiter.on_done(status)
+        self._tell(status, lambda waiter: beyond < waiter.end_offset <= up_to)
+
+    def _tell(self, status: PutStatus, chosen: Callable[[WaitingSender], bool]) -> None:
+        everybody = list(self._waiting)
+        self._waiting.clear()
+        self._waiting.extend(waiter for waiter in everybody if not chosen(waiter))
+        for waiter in everybody:
+            if chosen(waiter):
+                waiter.on_done(status)
 
     def fail(self) -> None:
         """The log cannot be synced any more."""
@@ -135,8 +135,8 @@ def worst_of(statuses: Sequence[PutStatus]) -> PutStatus:
     return max(statuses, key=_RANKS.__getitem__)
 
 
-def _place(entry: tuple[int, int, WaitingSender]) -> tuple[int, int]:
-    return entry[:2]
+def _end_offset(waiter: WaitingSender) -> int:
+    return waiter.end_offset
 
 
 def told_through(run: Callable[[Callable[[], None]], None], on_done: OnDone) -> OnDone:

@@ -43,20 +43,21 @@ class ThreadWorker:
     def __init__(self, name: str, notify: Notify) -> None:
         self._name = name
         self._notify = notify
-        self._jobs: queue.Queue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.Queue(WORKER_JOBS_MAX)
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        if self._jobs.qsize() >= WORKER_JOBS_MAX:
+            self._deliver(
+                done, JobRefusedError(f"{self._name}: {WORKER_JOBS_MAX} jobs wait already", remedy="look at the disk")
+            )
+            return
         try:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
-            self._jobs.put_nowait((job, done))
-        except queue.Full:
-            self._deliver(
-                done, JobRefusedError(f"{self._name}: {WORKER_JOBS_MAX} jobs wait already", remedy="look at the disk")
-            )
+            self._jobs.put((job, done))
         except (RuntimeError, MemoryError) as error:
             remedy = "look at the limits of the process and the memory of the machine"
             self._deliver(done, JobRefusedError(f"{self._name}: {error}", remedy=remedy))

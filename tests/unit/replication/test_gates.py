@@ -61,6 +61,32 @@ def test_a_send_is_answered_and_shown_when_the_slave_has_it(master: Master) -> N
     assert (master.statuses, master.little.bodies()) == ([OK], [b"x"])
 
 
+def test_a_slave_that_was_in_time_until_now_is_late_in_its_own_time(master: Master) -> None:
+    copy = master.slave()
+    for _ in range(3):
+        master.advance(1_000)
+        master.gate.reported(copy, master.send())
+    master.send(b"last")
+    master.advance(COPY_TIMEOUT_MS - 100)
+    assert (master.statuses, copy.state) == ([OK] * 3, CopyState.COUNTED)
+    master.advance(300)
+    assert (master.statuses[3:], copy.state) == ([LATE], CopyState.BEHIND)
+
+
+def test_a_slave_that_joins_behind_another_one_is_late_in_its_own_time(tmp_path: Path) -> None:
+    master = Master(tmp_path, quorum_rule(total_replicas=3, in_sync_replicas=2))
+    behind_ms = COPY_LEVEL_MS - 50
+    begin = master.end
+    end = master.send(b"one")
+    master.advance(behind_ms)
+    first = master.slave("slave 1", end)
+    master.send(b"two")
+    second = master.slave("slave 2", begin)
+    assert second.state is not CopyState.BEHIND
+    master.advance(COPY_TIMEOUT_MS - 50)
+    assert (first.state, second.state) == (CopyState.COUNTED, CopyState.BEHIND)
+
+
 def test_without_a_slave_sends_are_answered_11_and_delivered(master: Master) -> None:
     master.send()
     assert (master.statuses, master.little.bodies()) == ([NONE], [b"x"])

@@ -111,6 +111,9 @@ class PopCheckpoints:
 
     def arm(self) -> None:
         """Wake when the oldest pop has lasted long enough; several share a wake-up."""
+        if not (self._written or self._unstored or self._dropped):
+            self._deadlines.disarm(CHECKPOINTS)
+            return
         self._trust_durable(POP_STORED_AT_ONCE_MAX)
         now_ns, pause_ns = self._clock.monotonic_ns(), POP_STORED_PAUSE_MS * NS_PER_MS
         if self._dropped or (self._written and self._is_durable(self._written[0])):

@@ -146,8 +146,10 @@ class Pops(Room):
         self._progress.turn_ended()
 
     def arm(self, now_ns: int) -> None:
-        ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
-        self._deadlines.move(HELD, min(ends, default=None))
+        held_ns, asked_ns = self._waiters.polls.next_at_ns(), self._questions.polls.next_at_ns()
+        self._deadlines.move(
+            HELD, held_ns if asked_ns is None else asked_ns if held_ns is None else min(held_ns, asked_ns)
+        )
         is_more = self._waiters.next_step() | self._questions.next_step()  # both take their step
         self._deadlines.move(WOKEN, now_ns if is_more else None)
         if not self._progress.is_open:

@@ -140,8 +140,10 @@ class ReviveTopic:
     def follow(self) -> None:
         """Look at what came into the revive topic, and move on the offset where everything is done with. 1 us without POP."""
         for queue_id, held in self._held.items():
-            for _ in self._read(queue_id, self._store.max_offset(self._topic, queue_id)):
-                pass
+            queue = self._store.queues.get(self._topic, queue_id)
+            if queue is not None and self._next[queue_id] < queue.max_offset:
+                for _ in self._read(queue_id, queue.max_offset):
+                    pass
             while held and not self._is_in_flight(held[0]):
                 held.popleft()
             done = (held[0].revive_offset if held else self._next[queue_id]) - 1

@@ -190,6 +190,8 @@ class MasterLink:
         if self.state is not MasterLinkState.STREAMING or self._reading is not None or self._rate.free_at_ns > now_ns:
             return None
         position, (_, end, file_bytes) = self.sent_end, self._extent
+        if position == end:
+            return None
         file_end = position - position % file_bytes + file_bytes
         size = min(self._pieces.wanted, end - position, file_end - position)
         unacknowledged = position - max(self._reported, self._start)

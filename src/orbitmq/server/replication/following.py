@@ -76,6 +76,8 @@ class Following:
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_paused = False
+        self._armed_in: SlaveLinkState | None = None
+        """The state of the link for which WAKEUP is armed, if that is so."""
         self._looked_at = -1, -1
         """Where the log was written and synced when that was last told to the link."""
         self._reported: LinkClosed | None = None
@@ -113,6 +115,7 @@ class Following:
     # --- connecting -----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._armed_in = None
         self.link.tick(self._clock.monotonic_ns())
         self._go_on()
 
@@ -237,11 +240,14 @@ class Following:
                 transport.resume_reading() if link.wants_data else transport.pause_reading()
         else:
             self._disconnect()
+        if self._armed_in is link.state:  # what is due later than it was is looked at when it was due
+            return
         due_ns = link.due_ns
         if due_ns is None:
             self._store.deadlines.disarm(WAKEUP)
         else:
-            self._store.deadlines.arm(WAKEUP, due_ns)  # what is due later than it was is looked at again then
+            self._store.deadlines.arm(WAKEUP, due_ns)
+        self._armed_in = link.state
 
     def _disconnect(self) -> None:
         transport, self._transport = self._transport, None

@@ -77,7 +77,8 @@ class SlavePort:
         self.clock: Final = process.clock
         peers = process.settings.replication.peers
         unnamed = partial(may_follow_unnamed, peers=peers, authenticates=access.authenticates or access.plain)
-        self.asks: Final = _Asks(why_not, follows, redeem, suspect, unnamed)
+        self.asks: Final = _Asks(why_not, self._began, redeem, suspect, unnamed)
+        self._follows = follows
         self.connections: dict[SlaveConnection, None] = {}
         self._store = store
         self._turn = process.turn
@@ -87,6 +88,8 @@ class SlavePort:
         self._peers = peers
         self._server: asyncio.Server | None = None
         self._extent = self._extent_now()
+        self._is_armed = False
+        """Whether WAKEUP comes not later than anything of a link is due."""
         self.ends: dict[LinkEnd, int] = dict.fromkeys(LinkEnd, 0)
         """How connections of slaves ended, since the start; those that were not taken are among the refused ones."""
         self.sent_bytes = 0
@@ -137,9 +140,9 @@ class SlavePort:
         if not self.connections and not self.gate.copies.rule.needed:
             return
         self.gate.turn_ended()
-        extent = self._extent_now()
-        if extent != self._extent:
-            self._extent = extent
+        log, known = self._store.log, self._extent
+        if log.written_end != known.end or log.start != known.start:
+            extent = self._extent = self._extent_now()
             for connection in list(self.connections):
                 connection.log_is(extent)
             self._arm()
@@ -202,7 +205,13 @@ class SlavePort:
 
     def opened(self, connection: SlaveConnection) -> None:
         self.connections[connection] = None
+        self._is_armed = False
         self.happened()
+
+    def _began(self) -> None:
+        """A slave begins to follow."""
+        self._is_armed = False
+        self._follows()
 
     def ended(self, connection: SlaveConnection, why: LinkEnd) -> None:
         if connection in self.connections:
@@ -227,11 +236,17 @@ class SlavePort:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        due = (connection.link.due_ns for connection in self.connections)
-        self._store.deadlines.move(WAKEUP, min((at for at in due if at is not None), default=None))
+        """What is due later than it was is looked at at the time before. Earlier than it was is due what one begins, and a rate."""
+        if self._is_armed and not self.settings.limits_rate:
+            return
+        for connection in self.connections:
+            due_ns = connection.link.due_ns
+            if due_ns is not None:
+                self._is_armed = True
+                self._store.deadlines.arm(WAKEUP, due_ns)
 
     def _look(self) -> None:
-        now_ns = self.clock.monotonic_ns()
+        now_ns, self._is_armed = self.clock.monotonic_ns(), False
         for connection in list(self.connections):
             connection.link.tick(now_ns)
             connection.go_on()
