@@ -66,12 +66,14 @@ class Appenders:
         self._look()
 
     def detach(self) -> None:
-        """Let all of them end. What they appended until now stays in the log."""
+        """Let all of them end, those that wait to begin as well: what a part noted meanwhile is not going to be appended. What they
+        appended until now stays in the log."""
+        if not self.are_attached and self._begin_at is None:
+            return
         self._begin_at = None
         self._store.deadlines.disarm(WAKEUP)
-        if self.are_attached:
-            self._store.commit()  # who appended in this turn hears of it while he knows of it
-            self._end()
+        self._store.commit()  # who appended in this turn hears of it while he knows of it
+        self._end()
 
     def _end(self) -> None:
         self.are_attached = False

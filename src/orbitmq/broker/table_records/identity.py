@@ -1,6 +1,7 @@
 """Which store this is: a random id, made once, that goes where the log goes. Two stores with one id are copies of one log.
 
-It is a record of the log, and stands in the file `orbitmq.id` of the directory, for those who look before the log is read.
+It is a record of the log, and stands in the file `orbitmq.id` of the directory, for those who look before the log is read. The record is
+the first one of tables, and says whether those that follow it say everything yet.
 
 Rules of this file
 1. The log has the last word. The file is written anew where it says something else, and that is reported.
@@ -27,6 +28,9 @@ logger = logging.getLogger("orbitmq.broker")
 
 IDENTITY_FILE: Final = "orbitmq.id"
 ID_BYTES: Final = 16
+UNSAID: Final = "unsaid"
+"""Key that has a value while the tables are recorded for the first time."""
+
 _KEY: Final = "identity"
 
 
@@ -42,6 +46,8 @@ class StoreIdentity:
         self._path = root / IDENTITY_FILE
         self._saved = read_identity(files, self._path)
         self.text = self._saved or random_bytes(ID_BYTES).hex()
+        self.is_unsaid = False
+        """The tables are not all in the log yet, as far as it says."""
         self.version = DataVersion()
         self.changes = KeyChanges()
 
@@ -53,12 +59,20 @@ class StoreIdentity:
             self._saved = text
 
     def recorded_keys(self) -> Iterable[str]:
-        return (_KEY,)
+        return (_KEY, UNSAID) if self.is_unsaid else (_KEY,)
 
     def recorded_value(self, key: str) -> bytes | None:
+        if key == UNSAID:
+            return b"true" if self.is_unsaid else None
         return msgspec.json.encode(self.text) if key == _KEY else None
 
+    def say(self, *, is_unsaid: bool) -> None:
+        self.is_unsaid = is_unsaid
+        self.changes.note(UNSAID)
+
     def take(self, values: Mapping[str, bytes | None], version: DataVersion | None) -> None:
+        if UNSAID in values:
+            self.is_unsaid = values[UNSAID] is not None
         value = values.get(_KEY)
         if value is not None:
             text = msgspec.json.decode(value, type=str)

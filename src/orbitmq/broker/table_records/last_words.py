@@ -10,7 +10,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from orbitmq.limits.broker import TABLE_MOVED_BYTES_MAX, TABLE_RECORDS_READ_MAX
@@ -44,6 +44,14 @@ class LastWords:
             places.pop((table, key), None)
             places[table, key] = place
 
+    def said(self, table: str, put: Sequence[str], deleted: Sequence[str], place: Place) -> None:
+        """A record gave these keys a value, and those none; without any key it ended the table. `place` with all of its bytes."""
+        if count := len(put) + len(deleted):
+            self.put(table, put, place._replace(bytes_per_key=place.bytes_per_key // count))
+            self.forget(table, deleted)
+        elif table:
+            self.forget_table(table)
+
     def forget(self, table: str, keys: Iterable[str]) -> None:
         """Nothing is to be kept of these keys: what was said of them lies before the record that ends it."""
         for key in keys:
@@ -59,6 +67,10 @@ class LastWords:
         """The log position of the last record that gives a key a value; -1 where none does."""
         place = self._places.get((table, key))
         return -1 if place is None else place.physical_offset
+
+    def missing(self, table: str, keys: Iterable[str]) -> list[str]:
+        """Those of the keys that have no last word."""
+        return [key for key in keys if (table, key) not in self._places]
 
     def has(self, table: str) -> bool:
         """Whether any key of the table has a last word. Looks at all keys."""
@@ -105,3 +117,22 @@ def first_keys(places: Iterable[tuple[Key, Place]], limit: int) -> list[Key]:
             break
         keys.append(key)
     return keys
+
+
+class UnsureKeys:
+    """Of a copy: keys that stood in files at its start and have no word in the log, while that may not have had everything yet."""
+
+    def __init__(self, words: LastWords) -> None:
+        self._words = words
+        self._keys: dict[str, dict[str, None]] = {}
+
+    def without(self, table: str, unrecorded: Iterable[str], held: Iterable[str]) -> list[str]:
+        """Note those of the keys that have no word; the others of `unrecorded`."""
+        unrecorded = list(unrecorded)
+        unsure = self._keys[table] = dict.fromkeys(self._words.missing(table, (*unrecorded, *held)))
+        return [key for key in unrecorded if key not in unsure]
+
+    def settled(self) -> list[tuple[str, list[str]]]:
+        """The log has had everything: tables, and what is not in it. Nothing is unsure any more."""
+        keys, self._keys = self._keys, {}
+        return [(table, self._words.missing(table, unsure)) for table, unsure in keys.items()]

@@ -22,10 +22,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import RecordError
+from orbitmq.limits.broker import TABLE_RECORD_BYTES_MAX
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
 
 VERSION: Final = 1
+
+
+def record_bytes_max(log_file_bytes: int) -> int:
+    """Where log files are small, several records fit one."""
+    return min(TABLE_RECORD_BYTES_MAX, log_file_bytes // 4)
 
 
 class Changed(msgspec.Struct, frozen=True, tag_field="kind", tag="changed", rename="camel"):

@@ -30,7 +30,7 @@ import msgspec
 from orbitmq.broker.table_records.changes import OutlivingTable, OwnTable, RecordedTable, nobody_notes, note_unsaid
 from orbitmq.broker.table_records.full_disk import FullDisk
 from orbitmq.broker.table_records.identity import StoreIdentity
-from orbitmq.broker.table_records.last_words import Key, LastWords, Place, first_keys
+from orbitmq.broker.table_records.last_words import Key, LastWords, Place, UnsureKeys, first_keys
 from orbitmq.broker.table_records.queue_ends import RecordedQueueEnds
 from orbitmq.broker.table_records.record_form import (
     Changed,
@@ -40,8 +40,10 @@ from orbitmq.broker.table_records.record_form import (
     change_parts,
     encode_dropped,
     encode_ended,
+    record_bytes_max,
 )
 from orbitmq.broker.table_records.recovered import RecoveredTable
+from orbitmq.broker.table_records.waiting import OnRecorded, Waiting, not_recorded, when_confirmed
 from orbitmq.broker.table_records.word_reading import WordReading
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
@@ -50,7 +52,6 @@ from orbitmq.limits.broker import (
     TABLE_KEYS_PER_TURN_MAX,
     TABLE_KEYS_REWRITTEN_MAX,
     TABLE_MOVING_PAUSE_NS,
-    TABLE_RECORD_BYTES_MAX,
     TABLE_RECORDS_PER_TURN_MAX,
     TABLE_RETRY_NS,
 )
@@ -66,11 +67,8 @@ from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.broker")
 
-NOT_RECORDED: Final = "the change is not in the log, or another leader may cut it off"
-
 WAKEUP: Final = "table records"
 
-OnRecorded = Callable[[BaseException | None], None]
 TopicEnded = Callable[[str, int], None]
 """Told of a topic that somebody else deleted, and of the log position before which its messages count no more."""
 
@@ -94,6 +92,7 @@ class TableRecords:
         self._recovered: dict[str, RecoveredTable] = {}
         self._tables: dict[str, RecordedTable] = {}
         self._store: MessageStore | None = None
+        self._last_store: MessageStore | None = None
         self._is_running = False
         self._at_once: dict[str, None] = {}
         """Tables with changes that are recorded at the end of this turn."""
@@ -107,7 +106,7 @@ class TableRecords:
         """Whether a copy is to find the tables in the log; None: as it was when the log was written."""
         self._own: dict[int, tuple[str, list[str], list[str]]] = {}
         """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
-        self._waiting: list[OnRecorded] = []
+        self._waiting = Waiting()
         self._full_disk = FullDisk(self.copy_follows, self._record_drops, self._wake_within)
         self._is_behind = False
         """That changes could not be appended was reported."""
@@ -116,6 +115,7 @@ class TableRecords:
         self._end = 0
         """Log position behind the newest record of ours."""
         self._ends: RecordedQueueEnds | None = None
+        self._unsure = UnsureKeys(self._words)
         self._outliving: list[OutlivingTable] = []
         """Tables that say what is known of records that are gone."""
         self.ended: list[TopicEnded] = []
@@ -131,11 +131,13 @@ class TableRecords:
             if entry.topic == TABLES_TOPIC and entry.queue_offset >= self._words.next_offset:
                 place = Place(entry.queue_offset, entry.physical_offset, entry.size)
                 own = self._own.pop(entry.physical_offset, None)
-                if own is None:
+                if (
+                    own is None or not self._takes_changes
+                ):  # of an own one that a newer change was taken back from, it is the last word
                     self._read(place)
                 else:
                     self._words.next_offset = entry.queue_offset + 1
-                    self._note_places(*own, place)
+                    self._words.said(*own, place)
         if self._ends is not None:
             self._ends.settle()
 
@@ -201,7 +203,7 @@ class TableRecords:
     def _learn(self, record: Record, place: Place) -> None:
         match record:
             case Changed():
-                self._note_places(record.table, list(record.put), list(record.deleted), place)
+                self._words.said(record.table, list(record.put), list(record.deleted), place)
                 table = self._tables.get(record.table)
                 if table is None:
                     self._recovered.setdefault(record.table, RecoveredTable()).take(record)
@@ -210,6 +212,8 @@ class TableRecords:
                         self._begin(table)
                     table.changes.discard((*record.put, *record.deleted))
                     table.take(record.values(), record.data_version())
+                    if table is self._identity:
+                        self._settle_unsure()
             case Dropped():
                 self._words.forget_table(record.table)
                 self._recovered.pop(record.table, None)
@@ -217,14 +221,6 @@ class TableRecords:
                 if self._is_running:
                     for ended in self.ended:
                         ended(record.topic, place.physical_offset)
-
-    def _note_places(self, table: str, put: list[str], deleted: list[str], place: Place) -> None:
-        count = len(put) + len(deleted)
-        if count:
-            self._words.put(table, put, place._replace(bytes_per_key=place.bytes_per_key // count))
-            self._words.forget(table, deleted)
-        elif table:
-            self._words.forget_table(table)
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
@@ -269,9 +265,13 @@ class TableRecords:
         """Somebody who leads records this table: note from now on what is said here alone, beginning with what no record has."""
         name = table.record_name
         table.changes.begin(partial(self._noted, table))
-        for key in table.recorded_keys():
-            if self._words.place(name, key) is None:
-                table.changes.note(key)
+        for key in self._words.missing(name, table.recorded_keys()):
+            table.changes.note(key)
+
+    @property
+    def _takes_changes(self) -> bool:
+        """Whether this broker leads; it may be about to be attached again."""
+        return self._last_store is not None and not self._last_store.is_copy
 
     def _noted(self, table: RecordedTable, at_once: bool) -> None:
         name = table.record_name
@@ -289,13 +289,14 @@ class TableRecords:
         """Record what changes here, beginning with what changed before (`Appender`)."""
         if self._store is not None:
             return
-        self._store = store
+        self._store = self._last_store = store
         store.deadlines.define(WAKEUP, self._wake)
         if self._is_followed is None:
             self.copy_follows(len(self._words) > 0)
         for name, table in self._tables.items():
             if not self._is_followed and (table.changes.is_on or self._words.has(name)):
                 self._drop(name, table)
+        self._settle_unsure()
         self.say_below(self.reading.log_start)  # what went here while another one led
         if self._at_once or self._gathered or self._to_drop:
             self._gather_due_ns = None if not self._gathered else self._clock.monotonic_ns()
@@ -313,14 +314,25 @@ class TableRecords:
             # What consumers committed while nobody led stands in the file alone, and says so.
             if table is not self._identity and (has_led or not table.is_gathered):
                 unrecorded = table.changes.take(sys.maxsize)
-                if not has_led and self.log_id:  # of a table that the log has no word of, nothing was noted
-                    unrecorded += [key for key in table.recorded_keys() if self._words.place(name, key) is None]
-                self._take_from_log(table, list(dict.fromkeys(unrecorded)))
+                if self._last_store is None:
+                    unrecorded = self._unsure.without(name, unrecorded, table.recorded_keys())
+                self._take_from_log(table, unrecorded)
+        self._settle_unsure()
         self._at_once.clear()
         if has_led:  # whoever leads next goes by what the log says then
             self._gathered.clear()
             self._is_followed = self._gather_due_ns = None
-        self._tell(OrbitError(NOT_RECORDED))
+        self._waiting.fail(not_recorded())
+
+    def _settle_unsure(self) -> None:
+        """Where the log has had everything that tables held, what it has no word of does not count. Else whoever leads records it."""
+        is_said = bool(self.log_id) and self._identity is not None and not self._identity.is_unsaid
+        for name, keys in self._unsure.settled() if is_said or self._store is not None else ():
+            if is_said:
+                self._take_from_log(self._tables[name], keys)
+            else:
+                for key in keys:
+                    self._tables[name].changes.note(key)
 
     def take_back(self, to: int) -> None:
         """Records from that log position on are gone, before they were confirmed: what they said does not count."""
@@ -371,33 +383,31 @@ class TableRecords:
     def when_recorded(self, on_done: OnRecorded) -> None:
         """Tell when all that changed up to now, but for what is gathered, is recorded and confirmed, or why it is not; perhaps at once."""
         store = self._store if self._is_followed else None
-        if store is not None and (self._at_once or self._own):
-            self._waiting.append(on_done)
+        if (self._at_once and self._takes_changes) or (store is not None and self._own):
+            self._waiting.add(on_done)
         elif store is not None and self._end > store.confirm_offset:  # recorded for somebody who asked before
-            store.wait_durable(self._end, True, partial(_tell_status, on_done))
+            when_confirmed(store, self._end, on_done)
         else:
             on_done(None)
 
     def end_turn(self) -> None:
         """Append what is to be known at once. Before the log of the turn is written."""
-        if not (self._at_once or self._to_drop or self._waiting):
-            return
-        if self._store is None:
-            self._tell(None)
+        if self._store is None or not (self._at_once or self._to_drop or self._waiting):
             return
         try:
             self._record_drops()
             self._record(self._at_once)
+            if self._identity is not None and self._identity.is_unsaid and not self._at_once:
+                self._identity.say(is_unsaid=False)
+                self._record({self._identity.record_name: None})
             self._tidy()
         except (StoreUnwritableError, RecordError) as error:
             self._not_recorded(error)
-            self._tell(error)
+            self._waiting.fail(error)
             return
         self._is_behind = False
-        if self._at_once:  # the others come next
-            return
-        for on_done in self._taken_waiters():
-            self._store.wait_durable(self._end, True, partial(_tell_status, on_done))
+        if not self._at_once:  # else the others come next
+            self._waiting.appended(self._store, self._end)
 
     def end_topic(self, topic: str, log_end: int) -> None:
         """A topic is being deleted here: record that. Where the store takes nothing, a copy goes on having its messages."""
@@ -465,7 +475,9 @@ class TableRecords:
             left = dict.fromkeys(table.changes.take(TABLE_KEYS_PER_TURN_MAX))
             values = ((key, table.recorded_value(key)) for key in list(left))
             try:
-                for part in change_parts(name, table.version, values, self._record_bytes_max(self._store)):
+                for part in change_parts(
+                    name, table.version, values, record_bytes_max(self._store.settings.mapped_file_size_commit_log)
+                ):
                     if count >= TABLE_RECORDS_PER_TURN_MAX:
                         break
                     self._append(part.body, b"", name, part.put, part.deleted)
@@ -482,14 +494,12 @@ class TableRecords:
                     self._wake_within(0)
                 return
 
-    def _record_bytes_max(self, store: MessageStore) -> int:
-        """Where log files are small, several records fit one."""
-        return min(TABLE_RECORD_BYTES_MAX, store.settings.mapped_file_size_commit_log // 4)
-
     def _append(self, body: bytes, properties: bytes, name: str, put: list[str], deleted: list[str]) -> None:
         store = self._store
         assert store is not None, "attach() comes first"
         if not self._is_identified and self._identity is not None and name != self._identity.record_name:
+            if not self.log_id:
+                self._identity.say(is_unsaid=True)
             self._record({self._identity.record_name: None})  # the first record of a log says whose it is
         message = NewMessage(TABLES_TOPIC, 0, body, properties, born_timestamp=self._clock.now_ms())
         entry = store.append(message, accepted=True)
@@ -508,14 +518,6 @@ class TableRecords:
             for key in (*put, *deleted):
                 table.changes.note(key, at_once=True)
             self._wake_within(TABLE_RETRY_NS)
-
-    def _taken_waiters(self) -> list[OnRecorded]:
-        waiting, self._waiting = self._waiting, []
-        return waiting
-
-    def _tell(self, error: BaseException | None) -> None:
-        for on_done in self._taken_waiters():
-            on_done(error)
 
     def say_below(self, position: int) -> bool:
         """Whether everything stands in the log that a copy could learn from the records below a log position alone, or no copy follows.
@@ -554,7 +556,8 @@ class TableRecords:
                 found = self._recovered.get(name) or RecoveredTable()
                 values = [(key, found.values.get(key)) for key in chosen]
                 version = found.version or DataVersion()
-            for part in change_parts(name, version, values, self._record_bytes_max(self._store)):
+            bytes_max = record_bytes_max(self._store.settings.mapped_file_size_commit_log)
+            for part in change_parts(name, version, values, bytes_max):
                 self._append(part.body, b"", name, part.put, part.deleted)
 
     def lowest_needed(self) -> int | None:
@@ -593,8 +596,3 @@ class TableRecords:
 
     def put_back(self, positions: Sequence[int]) -> None:
         """Nothing is ever taken."""
-
-
-def _tell_status(on_done: OnRecorded, status: PutStatus) -> None:
-    failed = status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.UNKNOWN)
-    on_done(OrbitError(NOT_RECORDED) if failed else None)

@@ -17,6 +17,7 @@ from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.broker.table_records import last_words, table_records
 from orbitmq.broker.table_records.record_form import Changed
+from orbitmq.errors import OrbitError
 from orbitmq.limits.broker import QUEUE_LOCK_LIFE_NS
 from orbitmq.protocol.names import TABLES_TOPIC
 from orbitmq.protocol.properties import Property, encode_properties
@@ -841,6 +842,100 @@ def test_what_was_cut_off_before_it_was_confirmed_does_not_count(tmp_path: Path)
     assert group is not None
     assert group.retry_max_times == 3
     assert groups.known("h") is None
+    pair.leader.kill()
+    pair.copy.close()
+
+
+def test_what_a_file_says_is_dropped_by_a_copy_once_its_log_has_everything(pair: TablePair) -> None:
+    """Nothing of its log was known to be confirmed when it began; its last change as a leader was not, and stands in its file."""
+    pair.copy.broker.groups.put(SubscriptionGroupConfig(group_name="unconfirmed"))
+    pair.copy.save_tables()
+    pair.copy.crash()
+    pair.copy.records.detach()
+    assert pair.copy.broker.groups.known("unconfirmed") is not None
+    make_group(pair)
+    assert_equal(pair)
+    assert pair.copy.broker.groups.known("unconfirmed") is None
+
+
+def test_what_a_file_says_stays_while_the_log_has_not_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who founds a group on a store from before ends in the middle of its first words."""
+    pair = TablePair(tmp_path)
+    broker = pair.leader
+    broker.records.copy_follows(False)
+    for number in range(9):
+        make_group(pair, f"g{number}")
+    broker.turn()
+    broker.save_tables()
+    broker.leads = False
+    broker.reopen()
+    broker.records.detach()
+    monkeypatch.setattr(table_records, "TABLE_KEYS_PER_TURN_MAX", 3)
+    broker.records.copy_follows(True)
+    broker.records.attach(broker.store)
+    broker.turn()
+    assert 0 < len(broker.records._words.keys_of("groups")) < 9
+    for _ in range(2):  # with the first ones in the log, and again
+        broker.save_tables()
+        broker.crash()
+        broker.records.detach()
+        assert all(broker.broker.groups.known(f"g{number}") for number in range(9))
+    broker.lead()
+    broker.records.copy_follows(True)
+    for _ in range(9):
+        broker.advance(SECOND)
+    assert not broker.identity.is_unsaid
+    assert_equal(pair)
+    pair.close()
+
+
+def test_who_waits_for_a_record_of_a_leader_that_cannot_record_yet_is_told_later(pair: TablePair) -> None:
+    """It was to let another one lead, which did not come about: it takes changes, and its last records are not confirmed yet."""
+    make_group(pair)
+    records, groups = pair.leader.records, pair.leader.broker.groups
+    for is_recorded in (True, False):
+        told: list[BaseException | None] = []
+        records.detach()
+        groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=7 if is_recorded else 9))
+        records.when_recorded(told.append)
+        pair.leader.turn()
+        assert told == []
+        if is_recorded:
+            records.attach(pair.leader.store)
+            pair.leader.turn()
+            assert told == [None]
+        else:
+            records.detach()
+            assert [type(error) for error in told] == [OrbitError]
+        group = groups.known("g")
+        assert group is not None
+        assert group.retry_max_times == 7
+    records.attach(pair.leader.store)
+    assert_equal(pair)
+
+
+def test_an_own_record_that_is_confirmed_later_is_the_last_word_where_a_newer_change_was_taken_back(
+    tmp_path: Path,
+) -> None:
+    settings = msgspec.structs.replace(SETTINGS, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    pair = TablePair(tmp_path, settings)
+    make_group(pair, retryMaxTimes=3)
+    groups, store = pair.leader.broker.groups, pair.leader.store
+    known = groups.known("g")
+    assert known is not None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store._flushing, "start", lambda: None)
+        groups.put(msgspec.structs.replace(known, retry_max_times=5))
+        pair.leader.turn()
+        groups.put(msgspec.structs.replace(known, retry_max_times=9))
+        store.only_copy("another one leads")
+        pair.leader.records.detach()
+    store.sync()
+    group = groups.known("g")
+    assert group is not None
+    assert group.retry_max_times == 5
     pair.leader.kill()
     pair.copy.close()
 
