@@ -16,6 +16,7 @@ SEEDS ?= 1000
 STEPS ?= 1000000
 KILLS ?= 100
 LIVES ?= 100000
+MEMBER_LIVES ?= 2000
 SEED ?= 0
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
@@ -122,10 +123,11 @@ batches-campaign: $(STAMP) ## Seven days of micro-batches of a second against th
 	@$(BIN)/python -m tests.property.batches_campaign --hours $(or $(HOURS),168) $(ARGS)
 
 lives-campaign: $(STAMP) ## Many lives of transactions, popped messages, sends, copies, groups and pairs, with crashes and power cuts (SEEDS=..., SEED=the first)
-	@for of in transactions pop receives sends replicas groups pairs; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
+	@for of in transactions pop receives sends replicas groups pairs members; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
 
-group-campaign: $(STAMP) ## Many lives of replicated groups in a model, and all states of a small one (LIVES=..., SEED=the first, STATES="--records 2 --changes 1")
+group-campaign: $(STAMP) ## Many lives of replicated groups, in a model and with stores, and all states of a small one (LIVES=..., MEMBER_LIVES=..., SEED=the first, STATES=...)
 	@$(BIN)/python -m tests.property.lives_campaign --of groups --lives $(LIVES) --seed $(SEED)
+	@$(BIN)/python -m tests.property.lives_campaign --of members --lives $(MEMBER_LIVES) --seed $(SEED)
 	@$(BIN)/python -m tests.property.group_states --records 1 --changes 2 --powers 0 --gives-up 0 --states-max 0 $(STATES)
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures

@@ -60,7 +60,10 @@ EXPLORERS: Final = (
         )
         for of in ("pop", "receives", "replicas", "sends", "transactions")
     ),
-    Explorer("lives-pairs", ("-m", "tests.property.lives_campaign", "--of", "pairs", "--lives", "8", "--length", "2", "--seed", SEED)),
+    *(
+        Explorer(f"lives-{of}", ("-m", "tests.property.lives_campaign", "--of", of, "--lives", "8", "--length", "2", "--seed", SEED))
+        for of in ("pairs", "members")
+    ),
     *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended", "plain_access")),
     *(_fuzzer(parser) for parser in ("first_bytes", "tls_records", "policies", "closed_door", "hpack", "http2", "grpc_messages")),
     *(_fuzzer(parser) for parser in ("grpc_calls", "replication", "etcd")),

@@ -10,9 +10,29 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from tests.property.group_machine import Machine
+
+class Judged(Protocol):
+    """A member with its log, in a model or on disks."""
+
+    name: str
+
+    @property
+    def life(self) -> str:
+        """Name of the process."""
+
+    @property
+    def confirmed(self) -> int:
+        """Up to where its core says that the log is confirmed."""
+
+    @property
+    def log_start(self) -> int: ...
+    @property
+    def log_end(self) -> int: ...
+    def log_bytes(self, begin: int, end: int) -> bytes:
+        """Of what was written, from `log_start` on at the earliest."""
 
 
 class BrokenGroup(AssertionError):
@@ -40,62 +60,59 @@ class GroupAccount:
         losses = sum(loss <= epoch for loss in self.losses)
         return max(before for before in self.truths if before <= losses)
 
-    def leads(self, machine: Machine, epoch: int) -> None:
+    def leads(self, machine: Judged, epoch: int) -> None:
         """A member begins to lead."""
         losses = sum(loss <= epoch for loss in self.losses)
         if losses not in self.truths:
-            before, member = self.truth(epoch), machine.member
-            assert member is not None
-            shared = _shared(before, machine.log.data)
-            kept = max(shared, member.replica.confirmed)  # it may have been of the truth before that one
-            self.truths[losses] = bytearray(machine.log.data[:kept])
+            before = self.truth(epoch)
+            shared = _shared(before, machine)
+            kept = max(shared, machine.confirmed)  # it may have been of the truth before that one
+            self.truths[losses] = before[: machine.log_start] + machine.log_bytes(0, kept)
             self.ends[losses] = {epoch: kept}
             self.count("lost something" if shared < len(before) else "lost nothing")
         end = max((end for before, end in self.ends[losses].items() if before < epoch), default=0)
-        if machine.log.data[:end] != self.truths[losses][:end]:
+        if not self._has(machine, self.truths[losses], 0, end):
             raise BrokenGroup(f"{machine.name} leads in epoch {epoch} and lacks something that was confirmed")
         self.count("leaders")
 
-    def confirms(self, machine: Machine, epoch: int, end: int, *, leads: bool) -> None:
-        data, truth = machine.log.data, self.truth(epoch)
-        if end > len(data):
-            raise BrokenGroup(f"{machine.name} confirms {end}, its log ends at {len(data)}")
-        if data[: min(end, len(truth))] != truth[:end]:
+    def confirms(self, machine: Judged, epoch: int, end: int, *, leads: bool, begin: int = 0) -> None:
+        """`begin`: what lies before was confirmed by it, and is known to be the same still."""
+        truth = self.truth(epoch)
+        if end > machine.log_end:
+            raise BrokenGroup(f"{machine.name} confirms {end}, its log ends at {machine.log_end}")
+        if not self._has(machine, truth, begin, min(end, len(truth))):
             raise BrokenGroup(f"{machine.name} confirms up to {end} in epoch {epoch} other bytes than were confirmed")
         if leads:
             who = f"{machine.name} {machine.life}"
             if self.confirmers.setdefault(epoch, who) != who:
                 raise BrokenGroup(f"{who} and {self.confirmers[epoch]} both confirm in epoch {epoch}")
-            truth += data[len(truth) : end]
+            truth += machine.log_bytes(len(truth), end)
             self.ends[self._which(epoch)][epoch] = end
         elif end > len(truth):
             raise BrokenGroup(f"{machine.name} follows in epoch {epoch} and confirms {end} before its leader")
 
-    def look(self, machine: Machine) -> None:
-        """After whatever happened to a member."""
-        member = machine.member
-        if member is None:
-            return
-        replica, log = member.replica, machine.log
-        if not machine.dispatched <= replica.confirmed <= len(log.data):
-            raise BrokenGroup(
-                f"{machine.name} has dispatched {machine.dispatched}, confirmed {replica.confirmed}, its log ends at"
-                f" {len(log.data)}"
-            )
+    def _has(self, machine: Judged, truth: bytearray, begin: int, end: int) -> bool:
+        """Whether its log has that part of it, but for what it has removed."""
+        begin = max(begin, machine.log_start)
+        return begin >= end or machine.log_bytes(begin, end) == truth[begin:end]
 
-    def finished(self, machines: list[Machine], epoch: int, want: Callable[[], str]) -> None:
+    def was_confirmed(self, begin: int, data: bytes) -> bool:
+        """Whether these bytes were, at that place, whatever was lost since."""
+        return any(truth[begin : begin + len(data)] == data for truth in self.truths.values())
+
+    def finished(self, machines: Sequence[Judged], epoch: int, want: Callable[[], str]) -> None:
         """At the end, when everything runs: all logs are one, and have everything."""
         truth = self.truth(epoch)
         for machine in machines:
-            if machine.log.data != machines[0].log.data:
-                raise BrokenGroup(f"{machine.name} and {machines[0].name} have different logs at the end: {want()}")
-            if machine.log.data != truth:
+            if machine.log_end != len(truth) or not self._has(machine, truth, 0, len(truth)):
                 raise BrokenGroup(f"{machine.name} has at the end other bytes than were confirmed: {want()}")
 
 
-def _shared(one: bytearray, other: bytearray) -> int:
-    """How many bytes both begin with."""
-    end = min(len(one), len(other))
-    while one[:end] != other[:end]:
+def _shared(truth: bytearray, machine: Judged) -> int:
+    """Up to where a log is the truth."""
+    start = machine.log_start
+    end = min(len(truth), machine.log_end)
+    data = machine.log_bytes(start, end)
+    while truth[start:end] != data[: end - start]:
         end -= 1
     return end

@@ -151,7 +151,14 @@ class Life:
             given, wall_ms = machine.inputs.popleft(), self.now_ms + machine.wall_off_ms
             effects = machine.member.step(given, machine.now_ns(self.now_ms), wall_ms)
         machine.is_busy = False
-        self.account.look(machine)
+        self._look(machine)
+
+    def _look(self, machine: Machine) -> None:
+        """After whatever happened to a member."""
+        if machine.member is not None and not machine.dispatched <= machine.confirmed <= machine.log_end:
+            raise BrokenGroup(
+                f"{machine.name} has dispatched {machine.dispatched}, confirmed {machine.confirmed}, its log ends at {machine.log_end}"
+            )
 
     # --- effects --------------------------------------------------------------------------------------------------------
 

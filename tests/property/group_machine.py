@@ -81,6 +81,20 @@ class Machine:
     def life(self) -> str:
         return f"{self.name}{self.lives}"
 
+    @property
+    def confirmed(self) -> int:
+        assert self.member is not None
+        return self.member.replica.confirmed
+
+    log_start = 0
+
+    @property
+    def log_end(self) -> int:
+        return len(self.log.data)
+
+    def log_bytes(self, begin: int, end: int) -> bytes:
+        return bytes(self.log.data[begin:end])
+
     def now_ns(self, now_ms: int) -> int:
         return int(now_ms * self.rate * 1_000_000)
 

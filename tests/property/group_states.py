@@ -283,6 +283,15 @@ class World:
         before = self.channels.get(way, ())
         if before and isinstance(message, steps.Report) and isinstance(before[-1], steps.Report):
             before = before[:-1]  # it says less of the same
+        if before and isinstance(message, steps.Records) and isinstance(before[-1], steps.Records):
+            last = before[-1]
+            if (last.epoch, last.session, last.position + len(last.data)) == (
+                message.epoch,
+                message.session,
+                message.position,
+            ):
+                before = before[:-1]
+                message = message._replace(position=last.position, data=last.data + message.data)
         self.channels[way] = (*before, message)
 
     def stream(self, node: Node) -> None:

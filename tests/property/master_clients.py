@@ -35,6 +35,10 @@ class Clients:
     halves: list[dict[str, str]]
     """Answers to half messages that were not decided."""
     once: list[str]
+    dues_ms: tuple[int, ...] = (1, 250, 1_000, 5_000, 40_000, 3 * MINUTE)
+    moves_ms: tuple[int, ...] = (1_000, 20_000, 2 * MINUTE)
+    levels: int = 3
+    """Delay levels that are used, from 1."""
 
     def turn(self) -> None:
         raise NotImplementedError
@@ -49,11 +53,11 @@ class Clients:
 
     def timer(self) -> None:
         for _ in range(self.rng.choice((1, 1, 3))):
-            due_ms = self.clock.now_ms() + self.rng.choice((1, 250, 1_000, 5_000, 40_000, 3 * MINUTE))
+            due_ms = self.clock.now_ms() + self.rng.choice(self.dues_ms)
             self._send({Property.TIMER_DELIVER_MS: str(due_ms)})
 
     def level(self) -> None:
-        self._send({Property.DELAY: str(self.rng.randint(1, 3))})
+        self._send({Property.DELAY: str(self.rng.randint(1, self.levels))})
 
     def idempotent(self) -> None:
         """A send that is recognised, or a repeat of one."""
@@ -89,9 +93,7 @@ class Clients:
 
     def change(self) -> None:
         """Recall or move a timer message."""
-        deliver_ms = (
-            self.clock.now_ms() + self.rng.choice((1_000, 20_000, 2 * MINUTE)) if self.rng.random() < 0.6 else None
-        )
+        deliver_ms = self.clock.now_ms() + self.rng.choice(self.moves_ms) if self.rng.random() < 0.6 else None
         selector = TimerSelector(topic=TOPIC, message_id=f"ID{self.rng.randint(1, max(self.number, 1))}")
         code = RequestCode.RECALL_TIMERS if deliver_ms is None else RequestCode.RESCHEDULE_TIMERS
         self.master.ask(code, ChangeTimers(selector, deliver_ms, None).encode())

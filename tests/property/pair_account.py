@@ -1,27 +1,21 @@
 """What has to hold of a master and its slaves, whatever happens to them, and what their clients were promised.
 
-Rules of this file
-1. The account looks at the logs themselves, in the files of a machine that does not run, never at what links and copies say of them.
-2. What was answered with success by a synchronous master is promised. A promise ends where a person decides so: another master is made
+Rules of this file, besides those of `networked_account`
+1. What was answered with success by a synchronous master is promised. A promise ends where a person decides so: another master is made
    that does not have it although a copy has, or a copy is emptied that alone has it.
-3. What a power cut may take depends on the flush mode, and nothing else is taken by anything.
+2. What a power cut may take depends on the flush mode, and nothing else is taken by anything.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tests.property.log_judgement import Broken
-from tests.property.pair_broker import Machine, PairBroker
+from tests.property.networked_account import NetworkedAccount
+from tests.property.pair_broker import PairBroker, PairMachine
 
-from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.records import decode_record
-from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.replication.classic.slave_link import ReportedEnd, SlaveLinkState
 from orbitmq.replication.copies import HOLDING, CopyState
-from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.units import NS_PER_MS
 
@@ -38,9 +32,9 @@ class Promise(NamedTuple):
     """Its sender waited for them."""
 
 
-class Account:
-    def __init__(self, machines: list[Machine], flush: FlushDiskType, *, removes_files: bool) -> None:
-        self.machines = machines
+class Account(NetworkedAccount[PairMachine]):
+    def __init__(self, machines: list[PairMachine], flush: FlushDiskType, *, removes_files: bool) -> None:
+        super().__init__(machines)
         self.flush = flush
         self.removes_files = removes_files
         self.promises: dict[str, Promise] = {}
@@ -49,26 +43,19 @@ class Account:
 
     # --- promises -------------------------------------------------------------------------------------------------------
 
-    def promised(self, machine: Machine, key: str, offset: int) -> None:
+    def promised(self, machine: PairMachine, key: str, offset: int) -> None:
         """A send that named `key` was answered with success, and that its record lies at `offset`."""
         process = machine.process
         assert process is not None
-        if offset < process.store.log.start:
-            return
-        data = process.store.log.record(offset)
+        data = self.answered(process, key, offset)
         if data is None:
-            raise Broken(f"{key} was answered with a place at {offset}, where nothing is confirmed")
-        record = decode_record(bytes(data))
-        values = decode_properties(record.properties)
-        once = f"{values.get(Property.ONCE_EPOCH)}:{values.get(Property.ONCE_KEY)}"
-        if key not in (once, values.get(Property.UNIQ_KEY)):
-            raise Broken(f"{key} was answered with a place at {offset}, where {values} is")
+            return
         earlier = self.promises.get(key)
         if earlier is not None and earlier.offset != offset and self.has(machine, earlier):
             raise Broken(f"{key} was answered with a place at {earlier.offset} first and now at {offset}")
         rule = process.role.port.gate.copies.rule if process.role.port is not None else None
         needed = 0 if rule is None else rule.needed
-        promise = self.promises[key] = Promise(key, offset, bytes(data), needed > 0)
+        promise = self.promises[key] = Promise(key, offset, data, needed > 0)
         now_ns = machine.clock.monotonic_ns()
         holders = unsure = 0
         for other in self.machines:
@@ -81,14 +68,14 @@ class Account:
         if holders + unsure < needed:
             raise Broken(f"{key} at {offset} was answered with success, and {holders} copies have it of {needed}")
 
-    def _is_safe_at(self, machine: Machine, promise: Promise) -> bool:
+    def _is_safe_at(self, machine: PairMachine, promise: Promise) -> bool:
         if not self.has(machine, promise):
             return False
         if machine.process is None or self.flush is FlushDiskType.ASYNC_FLUSH:
             return True
         return machine.process.store.log.synced_end >= promise.offset + len(promise.data)
 
-    def has(self, machine: Machine, promise: Promise) -> bool:
+    def has(self, machine: PairMachine, promise: Promise) -> bool:
         if machine.process is not None and promise.offset < machine.process.store.log.start:
             return machine.process.store.confirm_offset >= promise.offset  # its file has gone
         if machine.process is None and promise.offset < machine.first_offset:
@@ -96,7 +83,7 @@ class Account:
         end = promise.offset + len(promise.data)
         return machine.log_bytes(promise.offset, end) == promise.data
 
-    def decided(self, master: Machine, rightly_after: Machine | None = None) -> None:
+    def decided(self, master: PairMachine, rightly_after: PairMachine | None = None) -> None:
         """A person has made this one master: what it does not have is lost. Rightly after another one: it had all that any slave had.
         One that had not copied all since it began with nothing lacks what was to come of files that have gone."""
         for promise in list(self.promises.values()):
@@ -114,17 +101,17 @@ class Account:
                 raise Broken(f"{promise.key} at {promise.offset} is promised and at {others}, not at the new master")
             self._forgive(promise)
 
-    def _left_behind(self, machine: Machine, master: Machine) -> bool:
+    def _left_behind(self, machine: PairMachine, master: PairMachine) -> bool:
         """A machine that had lost something with its power led on, and wrote what the new master has and this one has not: somebody let it
         lead then."""
         may_lose = self.flush is FlushDiskType.ASYNC_FLUSH and any(one.lost_ns >= 0 for one in self.machines)
         return may_lose and machine.last_writer < master.last_writer
 
-    def _lacks_words_of(self, master: Machine, promise: Promise) -> bool:
+    def _lacks_words_of(self, master: PairMachine, promise: Promise) -> bool:
         process = master.process
         return process is not None and bool(process.role._lacks) and promise.offset < process.store.log.start
 
-    def emptied(self, master: Machine) -> None:
+    def emptied(self, master: PairMachine) -> None:
         """A person has a copy made anew; only what the master has is kept."""
         self.decided(master)
 
@@ -138,89 +125,21 @@ class Account:
         del self.promises[promise.key]
         self.forgiven += 1
 
-    def disk_lost(self, machine: Machine) -> None:
+    def disk_lost(self, machine: PairMachine) -> None:
         """After a power cut, or when a directory was emptied."""
         machine.lost_ns = machine.clock.monotonic_ns()
 
     # --- at any moment --------------------------------------------------------------------------------------------------
 
-    def look(self, master: Machine | None) -> None:
-        for machine in self.machines:
-            process = machine.process
-            if process is None:
-                continue
-            if process.loop.problems:
-                raise Broken(f"a failure that nobody waited for: {process.loop.problems[0]}")
-            if process.end_of_turn.failures or process.broker.statistics.failed_handler_count:
-                raise Broken("a turn or a handler failed")
-            self._look_at_confirmed(machine, process)
-            if not machine.lacks_beginning:
-                self._look_at_tail(process)
-            if process.role.is_slave:
-                self._look_at_follower(machine, process)
-            else:
-                self._look_at_copies(machine, process)
+    def _look_at(self, machine: PairMachine) -> None:
+        process = machine.process
+        assert process is not None
+        if process.role.is_slave:
+            self._look_at_follower(machine, process)
+        else:
+            self._look_at_copies(machine, process)
 
-    def _look_at_confirmed(self, machine: Machine, process: PairBroker) -> None:
-        log, end = process.store.log, process.store.confirm_offset
-        if end > log.written_end:
-            raise Broken(f"{end} is confirmed, the log is written up to {log.written_end}")
-        seen_end = machine.seen_start + len(machine.seen)
-        is_same_life = machine.seen_lifetime == machine.lifetimes
-        if is_same_life and end < seen_end:
-            raise Broken(f"{seen_end} was confirmed, and now {end} is")
-        if log.written_end < seen_end:
-            raise Broken(f"{machine.host}: {seen_end} was confirmed, the log ends at {log.written_end}")
-        start = max(log.start, machine.seen_start)
-        if not is_same_life and machine.log_bytes(start, seen_end) != machine.seen[start - machine.seen_start :]:
-            raise Broken(f"{machine.host}: confirmed bytes have changed")
-        kept = machine.seen[start - machine.seen_start :]
-        now = kept + machine.log_bytes(seen_end, max(end, seen_end)) if seen_end >= start else b""
-        if not now:
-            now = machine.log_bytes(start, end)
-        machine.seen_start, machine.seen, machine.seen_lifetime = start, now, machine.lifetimes
-
-    def look_closely(self) -> None:
-        """Bytes and numbers of everything that is confirmed."""
-        for machine in self.machines:
-            process = machine.process
-            if process is None:
-                continue
-            start = max(machine.seen_start, process.store.log.start)
-            if (
-                machine.log_bytes(start, machine.seen_start + len(machine.seen))
-                != machine.seen[start - machine.seen_start :]
-            ):
-                raise Broken(f"{machine.host}: confirmed bytes have changed")
-            self._look_at_queues(machine, process)
-
-    def _look_at_queues(self, machine: Machine, process: PairBroker) -> None:
-        store = process.store
-        numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
-        last_ms = 0
-        for entry in store.scan(store.log.start):
-            if entry.physical_offset >= store.confirm_offset:
-                break
-            if entry.has_queue_unit:
-                numbers[entry.topic, entry.queue_id].append(entry.queue_offset)
-            if entry.store_timestamp < last_ms:
-                raise Broken(f"{machine.host}: store time went back by {last_ms - entry.store_timestamp} ms")
-            last_ms = entry.store_timestamp
-        for (topic, queue_id), found in numbers.items():
-            if found != list(range(found[0], found[0] + len(found))):
-                raise Broken(f"{machine.host}: {topic}/{queue_id} is numbered {found}")
-            if not store.is_behind and store.max_offset(topic, queue_id) != found[-1] + 1:
-                shown = store.max_offset(topic, queue_id)
-                raise Broken(f"{machine.host}: {topic}/{queue_id} shows {shown}, confirmed is {found[-1] + 1}")
-
-    def _look_at_tail(self, process: PairBroker) -> None:
-        """What is not confirmed may be lost: no record whose place it takes may have gone."""
-        for entry in process.store.confirmation.tail:
-            source = entry.prepared_transaction_offset - 1
-            if not entry.sys_flag & TRANSACTION_MASK and 0 <= source < process.store.log.start:
-                raise Broken(f"the file of the record at {source} has gone, and what replaced it is not confirmed")
-
-    def _look_at_follower(self, machine: Machine, process: PairBroker) -> None:
+    def _look_at_follower(self, machine: PairMachine, process: PairBroker) -> None:
         following = process.role.following
         if following is None or following.link.state is not SlaveLinkState.FOLLOWING:
             return
@@ -240,7 +159,7 @@ class Account:
                 raise Broken(f"{machine.host} follows {leader.host} with another log")
             machine.compared = link, end
 
-    def _is_connected(self, slave: Machine, master: Machine) -> bool:
+    def _is_connected(self, slave: PairMachine, master: PairMachine) -> bool:
         process = slave.process
         return process is not None and any(
             end.loop is process.loop
@@ -249,7 +168,7 @@ class Account:
             for end in process.network.ends
         )
 
-    def _look_at_copies(self, machine: Machine, process: PairBroker) -> None:
+    def _look_at_copies(self, machine: PairMachine, process: PairBroker) -> None:
         port = process.role.port
         if port is None:
             return
@@ -271,29 +190,8 @@ class Account:
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
-    def settled(self, master: Machine) -> None:
-        """Everything runs, and nothing is left to do."""
-        assert master.process is not None
-        ours = master.process.store
+    def settled(self, master: PairMachine) -> None:
         for promise in self.promises.values():
             if not self.has(master, promise):
                 raise Broken(f"{promise.key} at {promise.offset} was promised and is lost")
-        if ours.confirm_offset != ours.log.end:
-            raise Broken(f"{ours.confirm_offset} of {ours.log.end} is confirmed")
-        for machine in self.machines:
-            if machine is master:
-                continue
-            assert machine.process is not None
-            theirs = machine.process.store
-            begin = max(ours.log.start, theirs.log.start)
-            if theirs.log.end != ours.log.end:
-                raise Broken(f"{machine.host} ends at {theirs.log.end} and the master at {ours.log.end}")
-            if machine.log_bytes(begin, ours.log.end) != master.log_bytes(begin, ours.log.end):
-                raise Broken(f"the log of {machine.host} is not that of the master")
-            known, also = next_offsets(ours.queues), next_offsets(theirs.queues)
-            if known != also:
-                raise Broken(f"the next offsets of {machine.host} are {also}, and the master's {known}")
-
-
-def next_offsets(queues: Iterable[ConsumeQueue]) -> dict[tuple[str, int], int]:
-    return {(queue.topic, queue.queue_id): queue.next_offset for queue in queues if queue.next_offset}
+        super().settled(master)

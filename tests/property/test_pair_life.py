@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.crash.harness import quiet, scratch
-from tests.property.pair_broker import simulated_parts
+from tests.property.networked_broker import simulated_parts
+from tests.property.networked_life import lived
 from tests.property.pair_bugs import BUGS
-from tests.property.pair_life import Life, run
+from tests.property.pair_life import STEPS, Life, run
 
 from orbitmq.protocol.properties import Property
 from orbitmq.replication.settings import BrokerKind
@@ -24,8 +25,13 @@ SHARE = 15
 CAUGHT_WITHIN = 15
 """Lives within which each planted bug is noticed; now in the first ten."""
 
-FIRST_SEEDS = {"handed over before the slave has everything": 80}
-"""Of a bug that one life in eighty shows: where to begin."""
+HANDED_OVER = "handed over before the slave has everything"
+EXCHANGING_SEEDS = range(13, 73)
+"""Of lives in which roles are exchanged all the time: one in fifteen shows that bug, now the first."""
+
+
+class Exchanging(Life):
+    exchanges = 15
 
 
 @pytest.mark.parametrize("first", SEEDS[::SHARE])
@@ -38,9 +44,10 @@ def test_copies_keep_what_was_promised(first: int) -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_noticed(bug: str) -> None:
-    first = FIRST_SEEDS.get(bug, 0)
+    seeds = EXCHANGING_SEEDS if bug == HANDED_OVER else range(CAUGHT_WITHIN)
+    made = Exchanging if bug == HANDED_OVER else Life
     with BUGS[bug]():
-        assert any(run(seed).problem is not None for seed in range(first, first + CAUGHT_WITHIN)), "nothing was noticed"
+        assert any(lived(made, seed, STEPS).problem is not None for seed in seeds), "nothing was noticed"
 
 
 def test_a_slave_that_is_made_master_before_it_has_copied_all_takes_nothing_for_promised_that_it_cannot_know() -> None:
@@ -53,7 +60,7 @@ def test_a_slave_that_is_made_master_before_it_has_copied_all_takes_nothing_for_
             life.turn()
             life.retain()
             life.advance(2_000)
-        (slave,), first = life.slaves, life.account.promises["0:K0"]
+        (slave,), first = life.others, life.account.promises["0:K0"]
         log = life.master.store.log
         assert first.offset < log.start, "its file has gone"
         slave.empty()

@@ -40,7 +40,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
-from orbitmq.store.settings import FlushDiskType
+from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.appending import Appenders
 from orbitmq.timing.far.far_timers import FarTimers
@@ -164,9 +164,7 @@ class TimerBroker:
             self.derived.transactions = Transactions(offsets, history.due_time, CheckRules())
         self.store: MessageStore = open_store(
             root,
-            msgspec.structs.replace(
-                SMALL, flush_disk_type=shape.flush, mapped_file_size_commit_log=shape.log_file_bytes
-            ),
+            self._store_settings(),
             files,
             clock,
             notify=lambda call: call(),
@@ -187,6 +185,12 @@ class TimerBroker:
         self.appenders = Appenders(self.store, clock, [*self.broker.rooms.appenders, self.rewriting])
         if appends:
             self.appenders.attach()
+
+    def _store_settings(self) -> StoreSettings:
+        shape = self.shape
+        return msgspec.structs.replace(
+            SMALL, flush_disk_type=shape.flush, mapped_file_size_commit_log=shape.log_file_bytes
+        )
 
     def _broker(self, root: Path) -> Broker:
         facilities = Facilities(

@@ -106,6 +106,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return not self._ready
 
     @property
+    def has_work(self) -> bool:
+        """There is something to do at this moment."""
+        due_ns = self.due_ns
+        return not self.is_idle or (due_ns is not None and due_ns <= self.clock.monotonic_ns())
+
+    @property
     def due_ns(self) -> int | None:
         """When a timer will be due next."""
         while self._timers and self._timers[0][2].is_cancelled:

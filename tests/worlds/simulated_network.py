@@ -4,12 +4,15 @@ Rules of this file
 1. Within one connection bytes arrive in order, or the connection ends. Nothing is said of the order of two connections.
 2. What a direction holds back arrives when it is let through again; the end of a connection is held back like its bytes.
 3. A process that is killed has its connections ended by its system; a machine that loses power says nothing until it runs again.
+4. Who asked its system for it (TCP_USER_TIMEOUT) loses a connection whose bytes do not reach the other machine for so long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,6 +40,17 @@ class Listening:
         self.network.listeners.pop((self.loop.host, self.port), None)
 
 
+class OwnSocket:
+    """What is asked of the socket of one end."""
+
+    def __init__(self, end: Transport) -> None:
+        self._end = end
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT):
+            self._end.user_timeout_ns = value * NS_PER_MS
+
+
 class Transport(asyncio.Transport):
     """One end of a connection. What is written arrives at `peer`, the other end, unless that is gone."""
 
@@ -48,13 +62,21 @@ class Transport(asyncio.Transport):
         self.incoming_bytes = 0
         self.high_water_bytes = HIGH_WATER_BYTES
         self.writer_is_paused = False
+        self.user_timeout_ns = 0
+        self._unheard_ns: int | None = None
+        """Since when bytes go to a machine that is gone."""
         self._is_reading = True
         self._is_closing = False
 
     # --- asyncio --------------------------------------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return OwnSocket(self)
         return (self.other_host, 40_000) if name == "peername" else default
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.peer is None else self.peer.incoming_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high_water_bytes = HIGH_WATER_BYTES if high is None else high
@@ -64,7 +86,11 @@ class Transport(asyncio.Transport):
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         data = b"".join(bytes(part) for part in list_of_data)
-        if self._is_closing or self.peer is None or not data:
+        if self._is_closing or not data:
+            return
+        if self.peer is None:
+            if self._unheard_ns is None:
+                self._unheard_ns = self.loop.clock.monotonic_ns()
             return
         self.network.send(self.peer, data)
         if self.peer.incoming_bytes > self.high_water_bytes and not self.writer_is_paused:
@@ -106,6 +132,14 @@ class Transport(asyncio.Transport):
         if self.peer is not None:
             self.peer.peer = None
 
+    @property
+    def overdue_ns(self) -> int | None:
+        """When its system gives this connection up, as things are."""
+        since_ns, peer = self._unheard_ns, self.peer
+        if peer is not None and peer.incoming and (self.loop.host, self.other_host) in self.network.held:
+            since_ns = peer.incoming[0][0]
+        return None if since_ns is None else since_ns + self.user_timeout_ns
+
     def can_take(self) -> bool:
         link = (self.other_host, self.loop.host)
         return bool(self.incoming) and self.is_reading() and link not in self.network.held and not self.loop.is_paused
@@ -139,7 +173,7 @@ class SimulatedNetwork:
             await asyncio.sleep(3_600)
         listening = self.listeners.get((host, port))
         if listening is None:
-            raise ConnectionRefusedError(f"{host}:{port}: connection refused")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}: connection refused")
         ours, theirs = Transport(self, loop, factory(), host), Transport(self, listening.loop, None, loop.host)
         theirs.protocol = listening.factory()
         ours.peer, theirs.peer = theirs, ours
@@ -171,7 +205,13 @@ class SimulatedNetwork:
         """What has arrived is read. False: nothing had."""
         now_ns, is_any = self.clock.monotonic_ns(), False
         for end in list(self.ends):
-            if end.can_take() and end.incoming[0][0] <= now_ns:
+            overdue_ns = end.overdue_ns if end.user_timeout_ns else None
+            if overdue_ns is not None and overdue_ns <= now_ns:
+                self.end(end.peer)
+                end.lost(TimeoutError("the other machine takes nothing"))
+                is_any = True
+                continue
+            if end.incoming and end.can_take() and end.incoming[0][0] <= now_ns:
                 is_any = True
                 _, data = end.incoming.popleft()
                 if data is None:
@@ -191,7 +231,9 @@ class SimulatedNetwork:
 
     @property
     def due_ns(self) -> int | None:
-        return min((end.incoming[0][0] for end in self.ends if end.can_take()), default=None)
+        dues = [end.incoming[0][0] for end in self.ends if end.incoming and end.can_take()]
+        timed = (end.overdue_ns for end in self.ends if end.user_timeout_ns)
+        return min([*dues, *(at for at in timed if at is not None)], default=None)
 
     # --- faults -------------------------------------------------------------------------------------------------------------
 

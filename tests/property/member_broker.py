@@ -1,0 +1,149 @@
+"""One member of a simulated group: what it has besides every broker of a simulated network (`networked_broker`) is its part in the group,
+with its driver, links, port for members, and a client of the engine.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import msgspec
+from tests.property.networked_broker import Machine, NetworkedBroker, Registrar
+from tests.property.timer_broker import Shape
+from tests.worlds.faults import RecordingFiles
+from tests.worlds.little_store import SteppedWorker
+from tests.worlds.simulated_engine import SimulatedEngine
+from tests.worlds.simulated_network import SimulatedNetwork
+
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.clock import ManualClock
+from orbitmq.limits.group import GROUP_DISK_WAIT_MS
+from orbitmq.replication.engine_address import EngineAddress, EngineEndpoint
+from orbitmq.replication.settings import ReplicationAck, ReplicationSettings
+from orbitmq.server.replication.group import broker_member
+from orbitmq.server.replication.group.broker_member import BrokerMember
+from orbitmq.server.replication.group.group_role import GroupRole
+from orbitmq.server.settings import ServerSettings
+from orbitmq.server.surroundings import Surroundings
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.settings import StoreSettings
+
+GROUP_NAME = "trio"
+ADDRESS = EngineAddress(endpoints=(EngineEndpoint("10.0.1.1", 2_379),))
+
+
+class MemberBroker(NetworkedBroker):
+    """One process."""
+
+    role: GroupRole
+
+    def __init__(
+        self,
+        root: Path,
+        files: RecordingFiles,
+        clock: ManualClock,
+        shape: Shape,
+        network: SimulatedNetwork,
+        engine: SimulatedEngine,
+        others: dict[str, MemberBroker],
+        settings: ServerSettings,
+    ) -> None:
+        self._engine = engine
+        super().__init__(root, files, clock, shape, network, others, settings)
+
+    def _store_settings(self) -> StoreSettings:
+        """As `load_settings` makes them for a member."""
+        return msgspec.structs.replace(
+            super()._store_settings(), confirms_tail=False, sync_flush_timeout_ms=GROUP_DISK_WAIT_MS
+        )
+
+    def _made_role(self, process: Surroundings, file: ConfigFile) -> GroupRole:
+        with mock.patch.object(broker_member, "opened_engine", return_value=self._engine.client(self.loop)):
+            role = GroupRole(
+                process,
+                self.store,
+                self.appenders,
+                self.derived,
+                cast(Any, Registrar(process.settings)),
+                file,
+                settle=lambda: None,
+            )
+        role.changes.takes_over = self.broker.core.survivors.take_over
+        role.changes.goes_on = self.broker.core.survivors.expect_nobody
+        self.broker.rooms.pulls.is_withdrawn = lambda: role.is_outside
+        return role
+
+    @property
+    def member(self) -> BrokerMember:
+        return self.role.member
+
+    def _role_workers(self) -> list[SteppedWorker]:
+        return [cast(SteppedWorker, self.member._reader), cast(SteppedWorker, self.member._saver)]
+
+
+class MemberMachine(Machine[MemberBroker]):
+    def __init__(
+        self,
+        base: Path,
+        number: int,
+        name: str,
+        clock: ManualClock,
+        shape: Shape,
+        network: SimulatedNetwork,
+        engine: SimulatedEngine,
+        running: dict[str, MemberBroker],
+        ack: ReplicationAck,
+        batch_bytes: int,
+        rng: random.Random,
+    ) -> None:
+        self.name, self.engine = name, engine
+        self._replication = ReplicationSettings(engine=ADDRESS, replica_name=name, ack=ack, batch_bytes=batch_bytes)
+        super().__init__(base, number, clock, shape, network, running, rng)
+
+    def start(self) -> bool:
+        """False: it died while it started."""
+        broker = BrokerSettings(broker_name=GROUP_NAME)
+        return self._started(
+            ServerSettings(data=self.root, host=self.host, broker=broker, replication=self._replication)
+        )
+
+    def _made_process(self, settings: ServerSettings) -> MemberBroker:
+        return MemberBroker(
+            self.root, self.files, self.clock, self.shape, self.network, self.engine, self.running, settings
+        )
+
+    @property
+    def leads(self) -> bool:
+        return self.process is not None and self.process.member.duties.leads
+
+    # --- as `group_account` sees it -------------------------------------------------------------------------------------
+
+    @property
+    def life(self) -> str:
+        return str(self.lifetimes)
+
+    @property
+    def confirmed(self) -> int:
+        assert self.process is not None
+        driver = self.process.member.driver
+        return self.process.store.confirm_offset if driver is None else driver.replica.confirmed
+
+    @property
+    def log_start(self) -> int:
+        assert self.process is not None
+        return self.process.store.log.start
+
+    @property
+    def log_end(self) -> int:
+        assert self.process is not None
+        return self.process.store.log.written_end
+
+    @property
+    def stopped(self) -> str:
+        """Why it takes part no more, and a person has to look; empty where it does, or is down."""
+        if self.process is None:
+            return ""
+        driver = self.process.member.driver
+        return self.process.member._not_of_group or ("" if driver is None else driver.stopped)
