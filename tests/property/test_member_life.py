@@ -41,8 +41,6 @@ def test_groups_keep_what_was_confirmed() -> None:
         "switch: DemoteAnswer",
         "leave: bool",
         "remove: bool",
-        "copied anew",
-        "lost something",
     )
     assert all(counts[what] for what in met), counts
 
