@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -39,6 +40,21 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 def due_in(seconds: int) -> dict[str, str]:
     return {"TIMER_DELAY_SEC": str(seconds)}
+
+
+def test_metrics_say_how_the_group_is(group: Group) -> None:
+    leader = group.until_level(*NAMES)
+    for name in NAMES:
+        with urllib.request.urlopen(f"http://127.0.0.1:{group.members[name].http_port}/metrics", timeout=60) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+        assert found["orbitmq_group_in_sync"] == len(NAMES)
+        assert found["orbitmq_group_engine_answers"] == 1
+        assert found["orbitmq_group_epoch"] >= 1
+        assert found["orbitmq_group_elections_total"] >= (name == leader)
+        assert found["orbitmq_group_clock_off_seconds"] == 0, "one machine, one clock"
+        assert "orbitmq_group_refused_connections_total" in found
+        assert ("orbitmq_replica_lag_bytes" in found) is (name == leader)
 
 
 def test_a_killed_leader_loses_nothing_and_another_one_goes_on(group: Group, figure: Callable[[str], None]) -> None:

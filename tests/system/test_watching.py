@@ -191,7 +191,11 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
         for metric in ALL
         if not found.get(metric.name + ("_count" if metric.kind is MetricKind.HISTOGRAM else ""))
     ]
-    assert [name for name in missing if not name.startswith("orbitmq_replica_")] == [
+    of_groups = [name for name in missing if name.startswith("orbitmq_group_")]
+    assert of_groups == [metric.name for metric in ALL if metric.name.startswith("orbitmq_group_")], (
+        "those are of members of replicated groups: test_group"
+    )
+    assert [name for name in missing if not name.startswith(("orbitmq_replica_", "orbitmq_group_"))] == [
         "orbitmq_access_denied_total",
         "orbitmq_nameserver_access_denied_total",
     ], "those are there only where callers are asked who they are: test_secrets, test_nameserver_metrics"
