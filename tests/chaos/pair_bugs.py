@@ -44,7 +44,7 @@ def answered_before_the_copy() -> None:
     """A synchronous master takes for copied what it has itself, as long as a slave counts."""
 
     def confirmable_end(self: Any) -> int | None:
-        return self._ages.end if self._positions() else correct(self)
+        return self._ages.end if self.positions else correct(self)
 
     correct: Any = Copies.confirmable_end.fget
     Copies.confirmable_end = property(confirmable_end)  # type: ignore[method-assign, assignment]

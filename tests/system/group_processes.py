@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tests.system.server_process import (
@@ -40,6 +41,8 @@ class Group:
     """`members` are the processes that run, by name."""
 
     program: Sequence[str] = ("-m", "orbitmq.cli.main")
+    environment: Mapping[str, str] = MappingProxyType({})
+    """Variables of every member's process."""
 
     def __init__(self, directory: Path, *names: str, **settings: object) -> None:
         self.directory = directory
@@ -87,7 +90,7 @@ class Group:
 
     def environment_of(self, name: str) -> Mapping[str, str]:
         """Variables of this member's process."""
-        return {}
+        return self.environment
 
     def engine_of(self, name: str) -> str:
         """How this member reaches it."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.clock import Clock
-from orbitmq.replication.acknowledgements import CopyOutcome, confirmable_end, refusal
+from orbitmq.replication.acknowledgements import CopyOutcome
 from orbitmq.replication.copies import Copies, Copy
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
@@ -121,14 +121,13 @@ class CopiesGate:
 
     def _tell_store(self) -> None:
         copies, store, confirmation = self.copies, self._store, self._store.confirmation
-        rule, positions = copies.rule, copies.positions
-        why_not = refusal(rule, len(positions))
+        rule, why_not = copies.rule, copies.refusal
         if why_not is not None:
             store.refuse(REFUSAL, REASONS[why_not])
         elif self._refuses:
             store.allow(REFUSAL)
         self._refuses = why_not is not None
-        end = confirmable_end(rule, positions)
+        end = copies.confirmable_end
         if end is None:
             self._holds = False
             is_alone = not any(True for _ in copies)

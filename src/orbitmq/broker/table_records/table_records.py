@@ -43,7 +43,7 @@ from orbitmq.broker.table_records.record_form import (
     record_bytes_max,
 )
 from orbitmq.broker.table_records.recovered import RecoveredTable
-from orbitmq.broker.table_records.waiting import OnRecorded, Waiting, not_recorded, when_confirmed
+from orbitmq.broker.table_records.waiting import OnRecorded, RecordWaiters, not_recorded, when_confirmed
 from orbitmq.broker.table_records.word_reading import WordReading
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
@@ -106,7 +106,7 @@ class TableRecords:
         """Whether a copy is to find the tables in the log; None: as it was when the log was written."""
         self._own: dict[int, tuple[str, list[str], list[str]]] = {}
         """What this process appended and is not confirmed yet: log position -> table, keys with a value, keys without."""
-        self._waiting = Waiting()
+        self._waiting = RecordWaiters()
         self._full_disk = FullDisk(self.copy_follows, self._record_drops, self._wake_within)
         self._is_behind = False
         """That changes could not be appended was reported."""

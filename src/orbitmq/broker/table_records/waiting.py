@@ -17,7 +17,7 @@ def not_recorded() -> OrbitError:
     return OrbitError("the change is not in the log, or another leader may cut it off")
 
 
-class Waiting:
+class RecordWaiters:
     """For records that are not appended yet."""
 
     def __init__(self) -> None:
