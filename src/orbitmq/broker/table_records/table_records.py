@@ -131,9 +131,7 @@ class TableRecords:
             if entry.topic == TABLES_TOPIC and entry.queue_offset >= self._words.next_offset:
                 place = Place(entry.queue_offset, entry.physical_offset, entry.size)
                 own = self._own.pop(entry.physical_offset, None)
-                if (
-                    own is None or not self._takes_changes
-                ):  # of an own one that a newer change was taken back from, it is the last word
+                if own is None or not self._takes_changes:  # a copy may have taken back what came after its own record
                     self._read(place)
                 else:
                     self._words.next_offset = entry.queue_offset + 1
