@@ -7,6 +7,8 @@ whose lines the suites run from then on. Exit code 0 when nothing was found, 1 o
 Rules of this file
 1. Explorers take turns, shortest use of time first, so that each gets its share however long its pieces take.
 2. Time over means that nothing new is begun. A piece that passes its own limit is hung: its processes are shown and ended.
+3. A piece that somebody ends from outside has found nothing; neither has the one that runs when the search itself is ended, and that one
+   goes with it.
 """
 
 from __future__ import annotations
@@ -33,14 +35,18 @@ SEEDS: Final = range(1_000_000, 2**31)
 
 TAIL_LINES: Final = 40
 
+FROM_OUTSIDE: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""What people and machines end processes with. No piece ends itself so; SIGKILL and SIGSEGV are finds, lack of memory among them."""
+
 
 class Outcome(NamedTuple):
-    """One piece of work. problem: empty when nothing was found."""
+    """One piece of work. problem: empty when nothing was found. ended_by: the signal from outside that ended it."""
 
     explorer: Explorer
     seed: int
     seconds: float
     problem: str
+    ended_by: str = ""
 
 
 def run(explorer: Explorer, seed: int) -> Outcome:
@@ -59,15 +65,23 @@ def run(explorer: Explorer, seed: int) -> Outcome:
         start_new_session=True,
         preexec_fn=_take_a_core_away if explorer.one_core else None,
     )
+    ended_by = problem = ""
     try:
         printed, _ = process.communicate(timeout=explorer.limit_s)
-        problem = "" if process.returncode == 0 else f"exit code {process.returncode}\n{_tail(printed)}"
+        if -process.returncode in FROM_OUTSIDE:
+            ended_by = signal.Signals(-process.returncode).name
+        elif process.returncode:
+            problem = f"exit code {process.returncode}\n{_tail(printed)}"
     except subprocess.TimeoutExpired:
         stacks = show_family(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
         printed, _ = process.communicate()
         problem = f"hung: not over after {explorer.limit_s} s\n{stacks}\n{_tail(printed)}"
-    return Outcome(explorer, seed, time.monotonic() - began, problem)
+    except BaseException:  # the search is ended; a session of its own hears nothing of that
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    return Outcome(explorer, seed, time.monotonic() - began, problem, ended_by)
 
 
 def _take_a_core_away() -> None:
@@ -92,6 +106,8 @@ def explore(explorers: Sequence[Explorer], seed: int, seconds: float, *, keep: b
         outcome = run(explorer, draw.choice(SEEDS))
         used[explorer.name] += int(outcome.seconds * 1000)
         pieces[explorer.name] += 1
+        if outcome.ended_by:
+            print(f"ended from outside by {outcome.ended_by}: {repeated(outcome)}", flush=True)
         if outcome.problem:
             found.append(outcome)
             print(f"FOUND by {explorer.name}, seed {outcome.seed}: {outcome.problem}", flush=True)
@@ -138,4 +154,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,14 @@ from tests.exploring.explorers import EXPLORERS, Explorer
 
 SOUND = Explorer("sound", ("-c", "pass", "{seed}"))
 FINDS = Explorer("finds", ("-c", "import sys; print('lost message of', sys.argv[1]); sys.exit(1)", "{seed}"))
+TERMINATED = Explorer("terminated", ("-c", "import os; os.kill(os.getpid(), 15)"))
+INTERRUPTS = """
+import os, sys, time
+print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
+os.kill(os.getppid(), 2)
+time.sleep(600)
+"""
+ENDS_THE_SEARCH = Explorer("ends the search", ("-c", INTERRUPTS, "{seed}"))
 HANGS = Explorer("hangs", ("-c", "import time\ndef asleep(): time.sleep(600)\nasleep()"), limit_s=2)
 
 
@@ -44,6 +53,19 @@ def test_a_piece_that_hangs_is_shown_and_ended(capsys: pytest.CaptureFixture[str
     assert "hung: not over after 2 s" in outcome.problem
     assert "asleep" in outcome.problem, "its stack"
     assert time.monotonic() - began < 60
+
+
+def test_a_piece_that_somebody_ends_has_found_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exploring.explore([TERMINATED], seed=7, seconds=0.1) == []
+    assert "ended from outside by SIGTERM: python -c" in capsys.readouterr().out
+
+
+def test_a_piece_is_ended_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exploring, "ROOT", tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        exploring.run(ENDS_THE_SEARCH, 7)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "7").read_text()), 0)
 
 
 def test_the_command_answers_with_its_exit_code(
