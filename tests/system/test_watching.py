@@ -287,6 +287,9 @@ def test_ages_of_old_messages_are_read_from_the_disk(serve: Callable[..., Served
         commit = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": "1"}
         assert client.call(RequestCode.HEART_BEAT, None, heartbeat("readers", "orders")).code == 0
         assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0
+    gone = {"consumer_group": "readers", "topic": "orders", "online": "false"}
+    until(lambda: [one for one in samples(server)["rocketmq_consumer_lag_messages"] if gone.items() <= one[0].items()])
+    assert value(samples(server), "rocketmq_consumer_lag_messages", **gone) == 2, "its only member has died"
     server.stop()
     again = serve()
     client = again.client()

@@ -150,7 +150,7 @@ class OffsetTable(RecordedSavedTable):
 
     # --- records ----------------------------------------------------------------------------------------------------
 
-    def recorded_keys(self) -> Iterable[str]:
+    def recorded_keys(self) -> list[str]:
         return list(self._offsets)
 
     def recorded_value(self, key: str) -> bytes | None:

@@ -144,8 +144,8 @@ def lag(
 
 
 async def _read(client: Client, group: str | None, topic: str | None) -> list[GroupLag]:
-    from orbitmq.cli.groups import is_users_group
     from orbitmq.errors import NotFoundError
+    from orbitmq.protocol.names import is_users_group
 
     known = await client.admin.groups()
     if group is None:

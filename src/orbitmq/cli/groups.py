@@ -34,6 +34,8 @@ def list_groups(
     """List the consumer groups that the brokers have."""
     import msgspec
 
+    from orbitmq.protocol.names import is_users_group
+
     groups = run(lambda client: client.admin.groups(cluster))
     rows = [
         {"group": name, **msgspec.structs.asdict(config)}
@@ -167,14 +169,6 @@ def delete(
 
     run(work)
     show_done(f"group {name} is deleted", {"group": name, "deleted": True})
-
-
-def is_users_group(name: str) -> bool:
-    """Whether a group is neither the system's nor one in which `message redrive` keeps its place."""
-    from orbitmq.client.redrive import PROGRESS_GROUP
-    from orbitmq.protocol.names import is_system_group
-
-    return not is_system_group(name) and not name.startswith(PROGRESS_GROUP)
 
 
 async def _read_group(client: Client, name: str, topic: str | None) -> dict[str, Any]:

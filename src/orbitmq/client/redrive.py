@@ -28,12 +28,9 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX, REDRIVE_SCOPE_LETTERS
 from orbitmq.limits.wire import FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic, topic_name_problem
+from orbitmq.protocol.names import DLQ_PREFIX, REDRIVE_GROUP, RETRY_PREFIX, retry_topic, topic_name_problem
 from orbitmq.protocol.properties import RESERVED, Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
-
-PROGRESS_GROUP: Final = "orbitmq-redrive"
-"""Consumer group under which the place in a dead-letter topic is kept; with a selection its digest is appended."""
 
 ORIGIN_PROPERTY: Final = "ORBITMQ_REDRIVEN_FROM"
 """User property of a redriven message: the id of the message that died."""
@@ -226,9 +223,9 @@ def once_of(group: str, message: StoredMessage, topic: str, run: str | None) -> 
 def progress_group(selection: DeadLetters, to_topic: str | None) -> str:
     """Under which group the place of a run is kept: equal selections go on where the last run ended."""
     if to_topic is None and selection == DeadLetters():
-        return PROGRESS_GROUP
+        return REDRIVE_GROUP
     described = msgspec.json.encode([msgspec.to_builtins(selection, order="sorted"), to_topic], order="sorted")
-    return f"{PROGRESS_GROUP}-{hashlib.sha256(described).hexdigest()[:12]}"
+    return f"{REDRIVE_GROUP}-{hashlib.sha256(described).hexdigest()[:12]}"
 
 
 def span_of(queue: MessageQueue, first: int, end: int, kept: int | None, since: int | None, until: int | None) -> Span:

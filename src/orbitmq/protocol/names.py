@@ -71,6 +71,8 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+REDRIVE_GROUP: Final = "orbitmq-redrive"
+"""Ours: consumer group under which the place of a redrive in a dead-letter topic is kept; with a selection its digest is appended."""
 
 GRPC_ENDPOINTS_NAMESPACE: Final = "ORBITMQ_GRPC"
 """Key-value table of name servers: broker name -> `host:port` where it serves gRPC."""
@@ -195,6 +197,11 @@ def is_system_topic(topic: str, *, cluster: str | None = None, broker: str | Non
 def is_system_group(group: str) -> bool:
     """Whether a group exists without being created: reserved names and everything that begins `CID_RMQ_SYS_`."""
     return group in RESERVED_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_users_group(group: str) -> bool:
+    """Whether a group is neither the system's nor one under which a redrive keeps its place."""
+    return not is_system_group(group) and not group.startswith(REDRIVE_GROUP)
 
 
 def is_send_forbidden(topic: str) -> bool:

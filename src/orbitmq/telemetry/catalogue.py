@@ -59,27 +59,29 @@ SEND_TO_DLQ: Final = _counter(
 )  # fmt: skip
 
 # --- RocketMQ: consumers ----------------------------------------------------------------------------------------------
-_LAG = ("consumer_group", "topic", "is_retry", "is_system")
+_LAG = ("consumer_group", "topic", "is_retry", "is_system", "online")
+"""`online` false: the group has no members. RocketMQ has no such series, and no such label."""
 
 LAG_MESSAGES: Final = _gauge(
-    "rocketmq_consumer_lag_messages", "Messages an online group has not committed yet.", *_LAG, fold=SUM
+    "rocketmq_consumer_lag_messages",
+    "Messages a group has not committed yet; `online` is `false` where the group has no members.",
+    *_LAG,
+    fold=SUM,
 )
 LAG_LATENCY: Final = _gauge(
     "rocketmq_consumer_lag_latency",
-    "Milliseconds since the oldest message that an online group has not committed was stored; 0 without lag.",
+    "Milliseconds since the oldest message that a group has not committed was stored; 0 without lag.",
     *_LAG, fold=MAX,
 )  # fmt: skip
 INFLIGHT: Final = _gauge(
-    "rocketmq_consumer_inflight_messages", "Messages pulled by an online group and not committed yet.", *_LAG, fold=SUM
+    "rocketmq_consumer_inflight_messages", "Messages pulled by a group and not committed yet.", *_LAG, fold=SUM
 )
 QUEUEING_LATENCY: Final = _gauge(
     "rocketmq_consumer_queueing_latency",
-    "Milliseconds since the oldest message that an online group has not pulled was stored; 0 without one.",
+    "Milliseconds since the oldest message that a group has not pulled was stored; 0 without one.",
     *_LAG, fold=MAX,
 )  # fmt: skip
-READY: Final = _gauge(
-    "rocketmq_consumer_ready_messages", "Messages an online group has not pulled yet.", *_LAG, fold=SUM
-)
+READY: Final = _gauge("rocketmq_consumer_ready_messages", "Messages a group has not pulled yet.", *_LAG, fold=SUM)
 PRODUCER_CONNECTIONS: Final = _gauge(
     "rocketmq_producer_connections", "Connected producers.", "language", "version", "protocol_type"
 )
@@ -524,6 +526,10 @@ HTTP_CONNECTIONS: Final = _counter("orbitmq_http_connections_total", "Connection
 SCRAPES: Final = _counter("orbitmq_scrapes_total", "Scrapes of these metrics.")
 SCRAPE_FAILURES: Final = _counter(
     "orbitmq_scrape_failures_total", "Groups of metrics that could not be read in a scrape."
+)
+LAG_LEFT_OUT: Final = _gauge(
+    "orbitmq_consumer_lag_left_out",
+    "Pairs of group and topic with offsets that the last scrape did not look at, because too many groups have no members.",
 )
 FOLDED_SERIES: Final = _gauge(
     "orbitmq_folded_series", "Series of a metric that share `(others)` because there are too many.", "metric"

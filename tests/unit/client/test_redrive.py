@@ -8,7 +8,6 @@ import pytest
 
 from orbitmq.client.redrive import (
     ORIGIN_PROPERTY,
-    PROGRESS_GROUP,
     DeadLetters,
     RedriveResult,
     Refusal,
@@ -25,7 +24,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_MEMORY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX, REDRIVE_SCOPE_LETTERS
 from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.names import group_name_problem
+from orbitmq.protocol.names import REDRIVE_GROUP, group_name_problem
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import encode_stored, iter_records
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -133,13 +132,13 @@ def test_names_that_are_too_long_are_digested() -> None:
 
 
 def test_each_selection_keeps_a_place_of_its_own() -> None:
-    assert progress_group(DeadLetters(), None) == PROGRESS_GROUP
+    assert progress_group(DeadLetters(), None) == REDRIVE_GROUP
     places = [
         progress_group(DeadLetters(tags=frozenset({"a"})), None),
         progress_group(DeadLetters(tags=frozenset({"b"})), None),
         progress_group(DeadLetters(since_ms=1), None),
         progress_group(DeadLetters(), "elsewhere"),
-        PROGRESS_GROUP,
+        REDRIVE_GROUP,
     ]
     assert len(set(places)) == len(places)
     assert [group_name_problem(place) for place in places] == [None] * len(places)

@@ -11,10 +11,11 @@ import pytest
 from scripted_cluster import NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client.redrive import ORIGIN_PROPERTY, PROGRESS_GROUP, DeadLetters, RedriveResult, progress_group
+from orbitmq.client.redrive import ORIGIN_PROPERTY, DeadLetters, RedriveResult, progress_group
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError
 from orbitmq.protocol.ids import encode_offset_id
+from orbitmq.protocol.names import REDRIVE_GROUP
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import BrokerData, ClusterInfo
@@ -77,7 +78,7 @@ def test_each_letter_starts_anew_in_its_topic(run: Run, cluster: Cluster, broker
         assert properties[ORIGIN_PROPERTY] == f"{DLQ}-0-{properties['number']}"
         assert properties["UNIQ_KEY"] != properties[ORIGIN_PROPERTY]
         assert not {"RETRY_TOPIC", "RECONSUME_TIME"} & set(properties)
-    assert broker.offsets[PROGRESS_GROUP, DLQ, 0] == 5
+    assert broker.offsets[REDRIVE_GROUP, DLQ, 0] == 5
 
 
 def test_the_next_run_goes_on_behind_the_last_one(run: Run, cluster: Cluster, broker: Broker) -> None:
@@ -116,14 +117,14 @@ def test_a_failure_ends_the_run_and_the_next_one_takes_up_there(run: Run, cluste
     with pytest.raises(ClientError):
         redrive(run, cluster, on_progress=lambda result: seen.append(result.redriven))
     assert seen == [1, 2]
-    assert broker.offsets[PROGRESS_GROUP, DLQ, 0] == 2
+    assert broker.offsets[REDRIVE_GROUP, DLQ, 0] == 2
     assert redrive(run, cluster).redriven == 3
     assert bodies(broker) == [b"letter %d" % number for number in range(5)]
 
 
 def test_what_a_killed_run_had_sent_is_not_stored_twice(run: Run, cluster: Cluster, broker: Broker) -> None:
     redrive(run, cluster, max_count=3)
-    broker.offsets[PROGRESS_GROUP, DLQ, 0] = 1  # the last commit before the kill
+    broker.offsets[REDRIVE_GROUP, DLQ, 0] = 1  # the last commit before the kill
     assert redrive(run, cluster).redriven == 4
     assert bodies(broker) == [b"letter %d" % number for number in range(5)]
 
@@ -218,12 +219,12 @@ def test_the_group_of_the_place_is_made_where_it_is_missing(run: Run, cluster: C
     broker.script(RequestCode.UPDATE_CONSUMER_OFFSET, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
     broker.script(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, ResponseCode.SUCCESS)
     redrive(run, cluster)
-    assert broker.offsets[PROGRESS_GROUP, DLQ, 0] == 5
+    assert broker.offsets[REDRIVE_GROUP, DLQ, 0] == 5
 
 
 def test_a_count_ends_the_run_early(run: Run, cluster: Cluster, broker: Broker) -> None:
     result = redrive(run, cluster, max_count=2)
-    assert (result.redriven, result.complete, broker.offsets[PROGRESS_GROUP, DLQ, 0]) == (2, False, 2)
+    assert (result.redriven, result.complete, broker.offsets[REDRIVE_GROUP, DLQ, 0]) == (2, False, 2)
 
 
 def test_a_rate_spreads_the_letters_over_time(run: Run, cluster: Cluster, broker: Broker) -> None:
@@ -236,7 +237,7 @@ def test_a_rate_spreads_the_letters_over_time(run: Run, cluster: Cluster, broker
 
 def test_retention_that_took_letters_is_no_endless_loop(run: Run, cluster: Cluster, broker: Broker) -> None:
     broker.min_offsets[DLQ, 0] = 3
-    broker.offsets[PROGRESS_GROUP, DLQ, 0] = 1
+    broker.offsets[REDRIVE_GROUP, DLQ, 0] = 1
     result = redrive(run, cluster)
     assert (result.total, result.redriven) == (2, 2)
 

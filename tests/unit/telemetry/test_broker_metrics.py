@@ -24,7 +24,7 @@ from orbitmq.protocol.remoting.bodies import ConsumerData, MessageModel, Subscri
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.housekeeping import Housekeeping
-from orbitmq.telemetry import store_times
+from orbitmq.telemetry import consumer_lag, store_times
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.metric import Family, Value
@@ -103,7 +103,7 @@ def test_a_group_is_as_far_behind_as_what_it_has_not_committed(watched: Watched)
     broker.offsets.pulled("readers", "orders", 0, 3)
     online(broker, "readers", "orders")
     found = lags(watched)
-    labels = ("readers", "orders", "false", "false")
+    labels = ("readers", "orders", "false", "false", "true")
     assert found["rocketmq_consumer_lag_messages", *labels] == 4 + 1
     assert found["rocketmq_consumer_inflight_messages", *labels] == 2
     assert found["rocketmq_consumer_ready_messages", *labels] == 2 + 1
@@ -115,17 +115,99 @@ def test_a_queue_without_a_committed_offset_counts_no_lag(watched: Watched) -> N
     watched.little.send("orders", 0)
     online(watched.broker, "readers", "orders")
     found = lags(watched)
-    labels = ("readers", "orders", "false", "false")
+    labels = ("readers", "orders", "false", "false", "true")
     assert found["rocketmq_consumer_lag_messages", *labels] == 0
     assert found["rocketmq_consumer_lag_latency", *labels] == 0
 
 
-def test_groups_that_are_offline_or_broadcast_are_not_listed(watched: Watched) -> None:
+def test_a_group_without_members_is_behind_all_the_same(watched: Watched) -> None:
+    little, broker, _, _ = watched
+    for _ in range(6):
+        little.send("orders", 0)
+        little.clock.advance(1_000)
+    broker.offsets.commit("readers", "orders", 0, 2)
+    online(broker, "readers", "orders")
+    assert lags(watched)["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 4
+    broker.clients.unregister(next(iter(broker.clients.consumers()[0].members)), None, "readers")
+    found = lags(watched)
+    labels = ("readers", "orders", "false", "false", "false")
+    assert found["rocketmq_consumer_lag_messages", *labels] == 4
+    assert found["rocketmq_consumer_ready_messages", *labels] == 4
+    assert found["rocketmq_consumer_lag_latency", *labels] == 4_000, "the third message"
+    assert {key[1:] for key in found if len(key) > 1} == {labels}, (
+        "one series of each, and none says that somebody is there"
+    )
+
+
+def test_a_topic_that_the_members_no_longer_want_is_not_listed(watched: Watched) -> None:
+    for topic in ("orders", "bills"):
+        watched.little.send(topic, 0)
+        watched.broker.offsets.commit("readers", topic, 0, 0)
+    online(watched.broker, "readers", "orders")
+    found = lags(watched)
+    assert found["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 1
+    assert not [key for key in found if "bills" in key]
+
+
+def test_members_without_any_subscription_take_their_queues_by_hand(watched: Watched) -> None:
     watched.little.send("orders", 0)
-    for group in ("offline", "loud"):
+    watched.broker.offsets.commit("readers", "orders", 0, 0)
+    online(watched.broker, "readers")
+    assert lags(watched)["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 1
+
+
+def test_of_a_group_without_members_that_popped_the_retry_topics_are_one_series(watched: Watched) -> None:
+    little, broker, _, _ = watched
+    broker.topics.ensure_wide_retry("workers_orders", 1)
+    broker.topics.ensure_wide_retry("workers+orders", 1)
+    little.send("orders", 0)
+    for source in (PopSource.RETRY_V1, PopSource.RETRY_V2):
+        topic = pop_retry_topic("workers", "orders", source)
+        little.send(topic, 0)
+        broker.offsets.commit("workers", topic, 0, 0)
+    broker.offsets.commit("workers", "orders", 0, 0)
+    found = lags(watched)
+    counted = {key[1:]: value for key, value in found.items() if key[0] == "rocketmq_consumer_lag_messages"}
+    assert counted == {
+        ("workers", "orders", "false", "false", "false"): 1,
+        ("workers", "orders", "true", "false", "false"): 2,
+    }
+
+
+def test_groups_that_are_no_consumer_services_are_not_listed(watched: Watched) -> None:
+    watched.little.send("orders", 0)
+    for group in ("loud", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "orbitmq-redrive", "orbitmq-redrive-0123456789ab"):
         watched.broker.offsets.commit(group, "orders", 0, 0)
     online(watched.broker, "loud", "orders", model=MessageModel.BROADCASTING)
-    assert lags(watched) == {}
+    assert lags(watched) == {("orbitmq_consumer_lag_left_out",): 0}
+
+
+def test_a_copy_leaves_groups_without_members_to_the_broker_that_it_copies(watched: Watched) -> None:
+    watched.little.send("orders", 0)
+    for group in ("readers", "gone"):
+        watched.broker.offsets.commit(group, "orders", 0, 0)
+    online(watched.broker, "readers", "orders")
+    watched.little.store.is_copy = True
+    found = lags(watched)
+    assert {key[1] for key in found if len(key) > 1} == {"readers"}
+
+
+def test_offsets_that_somebody_left_behind_cost_a_bounded_look(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_lag, "LAG_QUEUES_WITHOUT_MEMBERS_MAX", 20)
+    watched.little.send("orders", 0)
+    for number in range(30):
+        watched.broker.offsets.commit(f"a-stranger-{number}", "orders", 0, 0)
+    watched.broker.offsets.commit("readers", "orders", 0, 0)
+    online(watched.broker, "readers", "orders")
+    found = lags(watched)
+    assert found["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 1
+    shown = [key for key in found if key[0] == "rocketmq_consumer_lag_messages"]
+    assert len(shown) == 1 + 10, "orders has two queues"
+    assert found["orbitmq_consumer_lag_left_out",] == 21, (
+        "at most: that of the readers, who were looked at first, is among them"
+    )
 
 
 def test_the_retry_topic_is_a_series_of_its_own(watched: Watched) -> None:
@@ -136,8 +218,8 @@ def test_the_retry_topic_is_a_series_of_its_own(watched: Watched) -> None:
     broker.offsets.commit("readers", topic, 0, 0)
     online(broker, "readers", "orders", topic)
     found = lags(watched)
-    assert found["rocketmq_consumer_lag_messages", "readers", topic, "true", "false"] == 1
-    assert found["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false"] == 0
+    assert found["rocketmq_consumer_lag_messages", "readers", topic, "true", "false", "true"] == 1
+    assert found["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 0
 
 
 def test_of_a_group_that_pops_what_is_not_settled_is_in_flight(watched: Watched) -> None:
@@ -153,13 +235,13 @@ def test_of_a_group_that_pops_what_is_not_settled_is_in_flight(watched: Watched)
     little.send(pop_retry_topic("workers", "orders", PopSource.RETRY_V1), 0)
     online(broker, "workers", "orders")
     found = lags(watched)
-    labels = ("workers", "orders", "false", "false")
+    labels = ("workers", "orders", "false", "false", "true")
     assert found["rocketmq_consumer_lag_messages", *labels] == 4
     assert found["rocketmq_consumer_inflight_messages", *labels] == 2
     assert found["rocketmq_consumer_ready_messages", *labels] == 2
     assert found["rocketmq_consumer_lag_latency", *labels] == 5_000
     assert found["rocketmq_consumer_queueing_latency", *labels] == 2_000
-    assert found["rocketmq_consumer_lag_messages", "workers", "orders", "true", "false"] == 1
+    assert found["rocketmq_consumer_lag_messages", "workers", "orders", "true", "false", "true"] == 1
 
 
 def test_an_offset_below_the_oldest_message_counts_from_the_oldest(watched: Watched) -> None:
@@ -172,17 +254,17 @@ def test_an_offset_below_the_oldest_message_counts_from_the_oldest(watched: Watc
     queue.min_offset = 2
     broker.offsets.commit("readers", "orders", 0, 0)
     online(broker, "readers", "orders")
-    assert lags(watched)["rocketmq_consumer_lag_latency", "readers", "orders", "false", "false"] == 2_000
+    assert lags(watched)["rocketmq_consumer_lag_latency", "readers", "orders", "false", "false", "true"] == 2_000
 
 
 def test_an_offset_beyond_the_end_is_no_lag(watched: Watched) -> None:
     watched.little.send("orders", 0)
     watched.broker.offsets.commit("readers", "orders", 0, 99)
     online(watched.broker, "readers", "orders", "gone")
-    labels = ("readers", "orders", "false", "false")
+    labels = ("readers", "orders", "false", "false", "true")
     found = lags(watched)
     assert found["rocketmq_consumer_lag_messages", *labels] == 0
-    assert ("rocketmq_consumer_lag_messages", "readers", "gone", "false", "false") not in found
+    assert ("rocketmq_consumer_lag_messages", "readers", "gone", "false", "false", "true") not in found
 
 
 def test_old_messages_are_read_by_a_job(tmp_path: Path) -> None:
@@ -199,7 +281,7 @@ def test_old_messages_are_read_by_a_job(tmp_path: Path) -> None:
     assert again.times.job() is not None
     assert not [key for key in values(again.lag.families()) if "latency" in key[0]], "not known yet, so not shown"
     found = lags(again)
-    assert found["rocketmq_consumer_lag_latency", "readers", "orders", "false", "false"] == 5_000
+    assert found["rocketmq_consumer_lag_latency", "readers", "orders", "false", "false", "true"] == 5_000
     again.times.begin()
     for _ in again.lag.walk():
         pass

@@ -20,7 +20,6 @@ from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
 from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.redrive import (
-    PROGRESS_GROUP,
     Redriven,
     RedriveOrder,
     RedriveResult,
@@ -35,7 +34,7 @@ from orbitmq.client.redrive import (
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import MessageIllegalError, NotFoundError, RemoteError
 from orbitmq.limits.client import REDRIVE_COMMIT_MS
-from orbitmq.protocol.names import dlq_topic, retry_topic
+from orbitmq.protocol.names import REDRIVE_GROUP, dlq_topic, retry_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -65,7 +64,7 @@ class Redrive:
         spans = await self.spans()
         self.result.total = sum(span.end - span.begin for span in spans)
         self._started_ms = monotonic_ms()
-        producer = Producer(self._client, PROGRESS_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000))
+        producer = Producer(self._client, REDRIVE_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000))
         try:
             for span in spans:
                 await self._redrive(span, producer)

@@ -20,12 +20,13 @@ from orbitmq.client._async.client import Client
 from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.redrive import PROGRESS_GROUP, RedriveOrder, RedriveResult
+from orbitmq.client.redrive import RedriveOrder, RedriveResult
 from orbitmq.client.stored import StoredMessage
 from orbitmq.columns.message_columns import ddl
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.limits.spark import REDRIVE_IN_FLIGHT_MAX
 from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.names import REDRIVE_GROUP
 from orbitmq.protocol.records import MagicCode, Record
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -65,7 +66,7 @@ async def _settle(order: RedriveOrder, client: Client, batches: Iterable[pa.Reco
     part = Redrive(client, client.admin, order)
     places: dict[MessageQueue, int] = {}
     width = 1 if order.rate is not None or order.max_count is not None else REDRIVE_IN_FLIGHT_MAX
-    async with Producer(client, PROGRESS_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000)) as producer:
+    async with Producer(client, REDRIVE_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000)) as producer:
         going = _Going(part, producer, width)
         for batch in batches:
             for letter in letters(batch):
