@@ -206,6 +206,8 @@ class ServedProcess:
         assert self._popen.stdout is not None
         self.line = self._popen.stdout.readline().decode()
         self.start_s = time.monotonic() - self.began
+        if self.line.startswith("{"):  # a log in JSON
+            self.line = json.loads(self.line)["message"]
         assert self.line.startswith("orbitmq serves "), f"{self.line!r}\n{self.log()}"
 
     # --- connections ----------------------------------------------------------------------------------------------

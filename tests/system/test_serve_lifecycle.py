@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -138,6 +139,58 @@ def test_a_signal_is_an_orderly_end(
         ask = {"consumerGroup": "readers", "topic": "orders", "queueId": "0"}
         assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, ask).fields["offset"] == "17"
     again.stop()
+
+
+def test_signals_read_files_anew_and_a_stop_tells_its_story_in_json_from_the_first_line(
+    serve: Callable[..., ServedProcess], tmp_path: Path
+) -> None:
+    accounts = tmp_path / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir()
+    accounts.write_text("accounts:\n- accessKey: someone-one\n  secretKey: Sesame-Sesame\n")
+    log = tmp_path / "server.log"
+    settings = {"logFile": log, "logFormat": "json", "aclEnable": "true", "aclConfigPath": accounts.parent}
+    server = serve(settings={**settings, "sendMessageThreadPoolNums": 4})
+    first = json.loads(log.read_text().splitlines()[0])
+    assert (first["event"], "sendMessageThreadPoolNums" in first["message"]) == ("configuration", True)
+
+    log.rename(tmp_path / "server.log.1")
+    server.send_signal(signal.SIGUSR1)
+    until(lambda: log.exists() and "SIGUSR1: opened anew" in log.read_text(), what="a new log file")
+
+    accounts.write_text("accounts: [")
+    server.send_signal(signal.SIGHUP)
+    until(lambda: "SIGHUP: 1 of 2 are read anew" in log.read_text(), what="a reload")
+    accounts.write_text("accounts:\n- accessKey: someone-two\n  secretKey: Sesame-Sesame\n")
+    server.send_signal(signal.SIGHUP)
+    until(lambda: "SIGHUP: 2 of 2 are read anew" in log.read_text(), what="the next reload")
+    assert server.running
+    server.stop()
+    said = [json.loads(line)["message"] for line in log.read_text().splitlines()]
+    assert any("what was in force stays: the accounts" in line for line in said)
+    assert "reloaded the accounts: 1 access keys of " + str(accounts.parent) + " are in force" in said
+    end = [line for line in said if line.startswith(("stopping", "stopped"))]
+    assert end[0] == "stopping: SIGTERM"
+    assert "stopping: saving tables and timers, syncing and closing the store" in end
+    assert end[-1].startswith("stopped in order after ")
+    assert server.log() == "", "nothing went past the log file"
+
+
+def test_a_name_server_lives_through_both_signals(serve: Callable[..., ServedProcess]) -> None:
+    server = serve(command="nameserver")
+    server.send_signal(signal.SIGHUP)
+    server.send_signal(signal.SIGUSR1)
+    until(lambda: "SIGUSR1: the log goes to standard error" in server.log(), what="the answer to SIGUSR1")
+    until(lambda: "SIGHUP: nothing here can be read anew" in server.log(), what="the answer to SIGHUP")
+    server.stop()
+    assert "stopped in order after" in server.log()
+
+
+def test_a_start_that_fails_is_a_line_of_json_too(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text("brokerNam=x\n")
+    done = command("serve", "--config", tmp_path / "broker.conf", "--log-format", "json")
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "brokerNam" in json.loads(line)["message"]
 
 
 def test_delayed_messages_survive_a_stop_and_come_exactly_once(serve: Callable[..., ServedProcess]) -> None:

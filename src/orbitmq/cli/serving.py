@@ -2,18 +2,20 @@
 
 Rules of this file
 1. These commands only read the configuration and hand over to the server's lifecycle.
-2. Warnings about the configuration go to standard error, one line each, before anything listens.
+2. A server whose log is JSON writes nothing else, whatever it ends by: also what stops its start is a line of it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orbitmq.cli.output import note
+from orbitmq.cli.exit_codes import ExitCode, exit_code_of
+from orbitmq.errors import OrbitError
 
 DataOption = Annotated[
     Path | None,
@@ -144,17 +146,34 @@ def run_roles(
     from orbitmq.server import lifecycle
     from orbitmq.server.settings import Overrides, Role, load_settings
 
-    server_settings = load_settings(
-        roles=[Role(role) for role in roles],
-        config=config,
-        proxy_config=proxy_config,
-        environment=os.environ,
-        flags=flags or [],
-        overrides=Overrides(data=data, host=host, nameserver_port=nameserver_port, broker_port=broker_port),
-    )
-    for warning in server_settings.warnings:
-        note(f"warning: {warning}")
-    raise typer.Exit(lifecycle.serve(server_settings))
+    log_format = _asked_format(flags or [])
+    try:
+        server_settings = load_settings(
+            roles=[Role(role) for role in roles],
+            config=config,
+            proxy_config=proxy_config,
+            environment=os.environ,
+            flags=flags or [],
+            overrides=Overrides(data=data, host=host, nameserver_port=nameserver_port, broker_port=broker_port),
+        )
+        log_format = server_settings.watch.log_format
+        code = lifecycle.serve(server_settings)
+    except Exception as error:
+        if log_format != "json":
+            raise
+        from orbitmq.telemetry.logs import begin_logging
+
+        begin_logging("json", ())
+        is_defect = not isinstance(error, OrbitError | OSError)
+        logging.getLogger("orbitmq.server").critical("%s", error, exc_info=is_defect)
+        code = exit_code_of(error) if isinstance(error, OrbitError) else ExitCode.FAILED
+    raise typer.Exit(code)
+
+
+def _asked_format(flags: list[str]) -> str:
+    """The form of log lines before a configuration file is read, which may be what is wrong."""
+    given = [text for key, _, text in (flag.partition("=") for flag in flags) if key == "logFormat"]
+    return given[-1] if given else os.environ.get("ORBITMQ_LOG_FORMAT", "text")
 
 
 def refuse_server_options(ctx: typer.Context) -> None:

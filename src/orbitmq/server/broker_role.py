@@ -7,9 +7,11 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +50,7 @@ from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.replication.reseeding import put_aside
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
+from orbitmq.server.signals import ReloadPart
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.takeover import facts_in_files, facts_in_queues, refuse
 from orbitmq.server.watch_role import WatchRole
@@ -395,11 +398,26 @@ class BrokerRole:
             return NO_GRPC_ENDPOINT
         return endpoint(self.identity.address.rpartition(":")[0].strip("[]"), self.grpc.address[1])
 
+    def reload_parts(self) -> list[ReloadPart]:
+        """The accounts of RocketMQ 4 are in files that people change. Users and policies are changed by request only."""
+        reload = self._plain.reload
+        if reload is None:
+            return []
+
+        async def read() -> str:
+            answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._worker.submit(reload, partial(_settle, answer))
+            return await answer
+
+        return [ReloadPart("the accounts", read)]
+
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""
         failures = []
         await self.replication.changes.leaves()
         self._plain.stop()
+        if names := self.registrar.registered:
+            logger.info("stopping: leaving the name servers %s", ", ".join(names))
         await self.registrar.stop()
         self.grpc.close_calls()
         try:
@@ -409,6 +427,7 @@ class BrokerRole:
         for port in (self.grpc, self.listener, self.second):
             await port.stop()
         await self.replication.stop()
+        logger.info("stopping: saving tables and timers, syncing and closing the store")
         self._worker.close()
         try:
             self.derived.hand_over()
@@ -449,6 +468,15 @@ class BrokerRole:
         await self.replication.stop()
         self._worker.close()
         self.store.abandon()
+
+
+def _settle(answer: asyncio.Future[str], result: str | BaseException) -> None:
+    if answer.done():
+        return
+    if isinstance(result, BaseException):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
 
 
 def _timers(settings: ServerSettings, files: Files, clock: Clock) -> Timers:

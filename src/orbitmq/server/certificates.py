@@ -90,23 +90,34 @@ class CertificateFiles:
             self._read_again()
         self._notice_expiry()
 
+    def reload(self) -> str:
+        """Read the files now, changed or not; answers what is in force. ConfigurationError when they cannot be used: the pair in use
+        stays."""
+        seen, self._seen = self._signatures(), []  # what cannot be used now is tried again with the next look
+        self._read()
+        self._seen = seen
+        return f"new connections use the certificate in {self._settings.cert_path}"
+
     def _read_again(self) -> None:
         try:
-            contexts = {alpn: server_context(self._settings, alpn) for alpn in self._contexts}
-            begins_ms, expires_ms = validity_ms(Path(self._settings.cert_path))
-            now_ms = self._clock.now_ms()
-            if not begins_ms <= now_ms < expires_ms and self.begins_ms <= now_ms < self.expires_ms:
-                when = "is not valid yet" if now_ms < begins_ms else "has expired"
-                raise ConfigurationError(f"{self._settings.cert_path} {when}: clients would refuse it")
+            self._read()
         except ConfigurationError as error:
             if str(error) != self._trouble:
                 _log.error("the certificate in use stays, what replaced it cannot be used: %s", error)
             self._trouble = str(error)
             return
+        _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
+
+    def _read(self) -> None:
+        contexts = {alpn: server_context(self._settings, alpn) for alpn in self._contexts}
+        begins_ms, expires_ms = validity_ms(Path(self._settings.cert_path))
+        now_ms = self._clock.now_ms()
+        if not begins_ms <= now_ms < expires_ms and self.begins_ms <= now_ms < self.expires_ms:
+            when = "is not valid yet" if now_ms < begins_ms else "has expired"
+            raise ConfigurationError(f"{self._settings.cert_path} {when}: clients would refuse it")
         self._trouble = ""
         self._contexts, self.begins_ms, self.expires_ms = contexts, begins_ms, expires_ms
         self._noticed_day = -1
-        _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
 
     def _notice_expiry(self) -> None:
         now_ms, left_ms = self._clock.now_ms(), self.left_ms
@@ -168,6 +179,18 @@ class CallsCertificates:
         self.look()
         return self._context
 
+    @property
+    def has_files(self) -> bool:
+        """Calls use TLS and files of ours."""
+        return self._context is not None and bool(self._signatures())
+
+    def reload(self) -> str:
+        """As that of `CertificateFiles`; OSError too."""
+        seen, self._seen = self._signatures(), []
+        self._read()
+        self._seen = seen
+        return "new connections to other servers use what is in the files"
+
     def look(self) -> None:
         """Read the files again if they have changed or could not be used."""
         if self._context is None:
@@ -178,15 +201,17 @@ class CallsCertificates:
             self._read_again()
 
     def _read_again(self) -> None:
-        """A cluster that shares one certificate renews it server by server: the one before is trusted until the next takes its place."""
         try:
-            context = calls_context(self._settings, self._own_pem)
-            own_pem = self._read_own()
+            self._read()
         except (ConfigurationError, OSError) as error:
             if str(error) != self._trouble:
                 _log.error("calls to other servers go on as they did, what replaced a file cannot be used: %s", error)
             self._trouble = str(error)
-            return
+
+    def _read(self) -> None:
+        """A cluster that shares one certificate renews it server by server: the one before is trusted until the next takes its place."""
+        context = calls_context(self._settings, self._own_pem)
+        own_pem = self._read_own()
         self._trouble = ""
         self._context, self._own_pem = context, own_pem
 

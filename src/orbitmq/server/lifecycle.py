@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,7 +23,7 @@ import msgspec
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock, TrustedClock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import ConfigurationError, LogDamagedError
+from orbitmq.errors import ConfigurationError, LogDamagedError, OrbitError
 from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
@@ -45,12 +45,13 @@ from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.outbound import Calling
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import Role, ServerSettings
+from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watch_role import WatchRole
 from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.open_files import BoundedFiles
-from orbitmq.telemetry.logs import BoundedHandler, begin_logging
+from orbitmq.telemetry.logs import BoundedHandler, JsonFormatter, begin_logging
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -62,10 +63,20 @@ def serve(settings: ServerSettings) -> int:
     """Run the roles in the foreground until SIGTERM or SIGINT. Returns the exit code: 0 after an orderly stop."""
     collect_rarely()
     watch = settings.watch
-    log = begin_logging(watch.log_format, watch.log_levels, repeats_max=watch.log_repeats_max)
     try:
+        log = begin_logging(watch.log_format, watch.log_levels, repeats_max=watch.log_repeats_max, file=watch.log_file)
+    except OSError as error:
+        raise ConfigurationError(f"logFile = {watch.log_file} cannot be opened: {error.strerror or error}") from error
+    logging.captureWarnings(True)
+    try:
+        for warning in settings.warnings:
+            logger.warning(warning, extra={"event": "configuration"})
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, log))
+    except OrbitError as error:
+        if log.file is not None:  # standard error gets it from whoever called
+            logger.critical("%s", error)
+        raise
     finally:
         log.close()
 
@@ -80,28 +91,50 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    signals = ProcessSignals(log)
+    signals.install()
+    stop = signals.stop
     while not stop.is_set():
         ended = asyncio.Event()
         process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
         process.begins_again = ended.set
+        signals.parts = process.reload_parts
         try:
             await process.start()
         except OSError as error:
             raise ConfigurationError(
                 f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
             ) from error
-        print(process.summary(), flush=True)
+        print(_line(process.summary(), settings), flush=True)
         keep_what_is_there()
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-        await process.stop()
+        await _stop(process, signals.reason or "it begins again")
     return 0
+
+
+async def _stop(process: ServerProcess, reason: str) -> None:
+    """The end of a process, as the log tells it."""
+    logger.info("stopping: %s", reason)
+    begun_ns = time.monotonic_ns()
+    try:
+        await process.stop()
+    except OrbitError as error:
+        logger.error("stopped after %d ms, not in order: %s", (time.monotonic_ns() - begun_ns) // 1_000_000, error)
+        raise
+    logger.info("stopped in order after %d ms", (time.monotonic_ns() - begun_ns) // 1_000_000)
+
+
+def _line(summary: str, settings: ServerSettings) -> str:
+    """What standard output gets: of a log in JSON an object with the fields of its lines."""
+    if settings.watch.log_format != "json":
+        return summary
+    record = logging.makeLogRecord(
+        {"name": logger.name, "levelno": logging.INFO, "levelname": "INFO", "msg": summary, "event": "serves"}
+    )
+    return JsonFormatter().format(record)
 
 
 class ServerProcess:
@@ -284,6 +317,17 @@ class ServerProcess:
             self.alarm.stop()
         if self._certificate_watch is not None:
             self._certificate_watch.stop()
+
+    def reload_parts(self) -> list[ReloadPart]:
+        """What can be read anew while the roles run."""
+        parts = []
+        if (certificate := self.rules.certificate) is not None:
+            parts.append(ReloadPart("the certificate of the ports", reads_now(certificate.reload)))
+        if self._calls_certificates.has_files:
+            parts.append(ReloadPart("the certificates of calls", reads_now(self._calls_certificates.reload)))
+        if self.broker is not None:
+            parts += self.broker.reload_parts()
+        return parts
 
     def clock_moved(self) -> None:
         """The wall clock was set: look at once at what is due by it, which otherwise happens within a second."""

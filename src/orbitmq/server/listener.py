@@ -209,6 +209,7 @@ class Listener:
         for peer in list(self.peers):
             peer.close(f"{self.name} stops")
         if self.peers:
+            _log.info("%s: %d connections may take their answers for up to %d ms", self.name, len(self.peers), grace_ms)
             self._emptied.clear()
             try:
                 await asyncio.wait_for(self._emptied.wait(), grace_ms / 1_000)

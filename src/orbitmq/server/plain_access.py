@@ -35,6 +35,8 @@ class PlainAccess:
         self.gate: PlainGate | None = None
         self._watched: Callable[[Wakeups, Worker], PlainWatch] | None = None
         self._watch: PlainWatch | None = None
+        self.reload: Callable[[], str] | None = None
+        """Reads the files now; blocks, on the worker that was given to `watch`."""
         self.users: AccountUsers | None = None
         if not settings.access.plain:
             return
@@ -45,6 +47,7 @@ class PlainAccess:
         files = plain_files.PlainFiles(_folder(settings), clock)
         self._watched = partial(plain_files.PlainWatch, files)
         self.files = files
+        self.reload = files.reload
         self.users = AccountUsers(files)
         self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name, attempts)
 

@@ -95,24 +95,44 @@ class PlainFiles:
         if stood_still and (self._trouble or seen != self._read_stamps):
             self._read_again(seen)
 
+    def reload(self) -> str:
+        """Read the files now, whoever asks says that they are whole; answers what is in force. ConfigurationError when they cannot be used:
+        the accounts in use stay."""
+        self._seen_stamps = _stamps(self.folder)
+        if not self._read(self._seen_stamps):
+            raise ConfigurationError(
+                f"the files in {self.folder} changed while they were read: they are read again soon"
+            )
+        return f"{len(self.table.accounts)} access keys of {self.folder} are in force"
+
     def _read_again(self, stamps: dict[Path, FileStamp | None]) -> None:
         """Read the files of these stamps. What cannot be used changes nothing and is reported."""
+        known = self._trouble
+        try:
+            is_read = self._read(stamps)
+        except ConfigurationError as error:
+            if str(error) != known:
+                _log.error("the accounts in use stay, what replaced them cannot be used: %s", error)
+            return
+        if is_read:
+            _log.info("the accounts in %s are in force: %d access keys", self.folder, len(self.table.accounts))
+
+    def _read(self, stamps: dict[Path, FileStamp | None]) -> bool:
+        """False when they changed meanwhile: the next looks read them again. ConfigurationError when they cannot be used."""
         self._read_stamps = stamps
         self._known = {path: known for path, known in self._known.items() if path in stamps}
         try:
             table = _read_folder(self.folder, self._read_changed)
         except ConfigurationError as error:
-            if str(error) != self._trouble:
-                _log.error("the accounts in use stay, what replaced them cannot be used: %s", error)
             self._trouble = str(error)
-            return
-        if _stamps(self.folder) != stamps:  # they changed meanwhile: the next looks read them again
+            raise
+        if _stamps(self.folder) != stamps:
             self._read_stamps = {}
-            return
+            return False
         self._trouble = ""
         self.table = table
         self._warn()
-        _log.info("the accounts in %s are in force: %d access keys", self.folder, len(table.accounts))
+        return True
 
     def _read_changed(self, path: Path) -> PlainFile:
         """As `_read`, which takes seconds for the largest file, and is not repeated for one that has not changed."""

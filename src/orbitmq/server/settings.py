@@ -96,6 +96,8 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A level for everything, `part=LEVEL` for parts."""
 
     log_repeats_max: int = LOG_REPEATS_MAX
+    log_file: Path | None = None
+    """Where the lines go instead of standard error."""
 
 
 class GrpcSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,9 @@ Rules of this file
 1. A wording gets `LOG_REPEATS_MAX` lines in `LOG_WINDOW_MS`. What is left out is counted and reported as a line of its
    own, at the latest when the log is closed: peers can cause lines, but cannot fill a disk with them.
 2. Time comes with the record; no clock is read here and nothing wakes up.
-3. Fields of JSON lines are named once and keep their names: `time`, `level`, `logger`, `event`, `message`, `values`,
+3. A log file is opened for appending, and anew when it is asked for: whoever rotates it renames it first. Where the new one cannot be
+   opened the old one stays in use.
+4. Fields of JSON lines are named once and keep their names: `time`, `level`, `logger`, `event`, `message`, `values`,
    `traceback`. `values` is a list, or an object where the wording names its values.
 """
 
@@ -19,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, TextIO
 
 import msgspec
@@ -97,8 +100,16 @@ class _WordingWindow:
 class BoundedHandler(logging.StreamHandler[TextIO]):
     """Writes lines, at most so many of one wording in a window."""
 
-    def __init__(self, stream: TextIO, repeats_max: int = LOG_REPEATS_MAX, window_ms: int = LOG_WINDOW_MS) -> None:
-        super().__init__(stream)
+    def __init__(
+        self,
+        stream: TextIO,
+        repeats_max: int = LOG_REPEATS_MAX,
+        window_ms: int = LOG_WINDOW_MS,
+        file: Path | None = None,
+    ) -> None:
+        """`file`: where lines go instead of `stream`. OSError when it cannot be opened."""
+        super().__init__(stream if file is None else _opened(file))
+        self.file = file
         self._repeats_max = repeats_max
         self._window_s = window_ms / 1_000
         self._windows: dict[Wording, _WordingWindow] = {}
@@ -149,8 +160,15 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         self.lines[record.levelname] += 1
         super().emit(record)
 
+    def reopen(self) -> None:
+        """Open the log file anew, under its name; without one nothing is done. OSError when it cannot be opened: the one in use stays."""
+        if self.file is not None:
+            before = self.setStream(_opened(self.file))
+            if before is not None:
+                before.close()
+
     def close(self) -> None:
-        """Report what was left out, then close; the stream stays open."""
+        """Report what was left out, then close; a stream that was given stays open."""
         self.acquire()
         try:
             for wording, late in list(self._behind.items()):
@@ -158,17 +176,33 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         finally:
             self.release()
         super().close()
+        if self.file is not None:
+            logging.getLogger().removeHandler(self)
+            self.stream.close()
+
+
+def _opened(file: Path) -> TextIO:
+    return file.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+def formatter_of(form: str) -> logging.Formatter:
+    """What writes the lines of `text` or `json`."""
+    return JsonFormatter() if form == "json" else TextFormatter()
 
 
 def begin_logging(
-    form: str, levels: Iterable[str], stream: TextIO | None = None, repeats_max: int = LOG_REPEATS_MAX
+    form: str,
+    levels: Iterable[str],
+    stream: TextIO | None = None,
+    repeats_max: int = LOG_REPEATS_MAX,
+    file: Path | None = None,
 ) -> BoundedHandler:
-    """Send the log of this process to `stream` (standard error), in `text` or `json`; replaces earlier handlers.
+    """Send the log of this process to `file` or `stream` (standard error), in `text` or `json`; replaces earlier handlers.
 
-    `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq.
+    `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq. OSError when the file cannot be opened.
     """
-    handler = BoundedHandler(stream if stream is not None else sys.stderr, repeats_max)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler = BoundedHandler(stream if stream is not None else sys.stderr, repeats_max, file=file)
+    handler.setFormatter(formatter_of(form))
     root = logging.getLogger()
     for earlier in list(root.handlers):
         root.removeHandler(earlier)

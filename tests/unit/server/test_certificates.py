@@ -185,6 +185,23 @@ def test_a_bad_pair_keeps_the_old_one_and_says_so(authority: Authority, caplog: 
     assert served_name(files.context, authority.file) == "third"
 
 
+def test_a_reload_on_request_reads_at_once_and_what_it_cannot_use_is_tried_again(authority: Authority) -> None:
+    pair = authority.issue("first")
+    files = CertificateFiles(settings_of(pair), SystemClock())
+    second = authority.issue("second")
+    put(pair, second.cert, None)
+    with pytest.raises(ConfigurationError):
+        files.reload()
+    assert served_name(files.context, authority.file) == "first"
+    pair.key.write_bytes(second.key.read_bytes())
+    files.look()
+    assert served_name(files.context, authority.file) == "second", "the next look went on with it"
+    third = authority.issue("third")
+    put(pair, third.cert, third.key)
+    assert str(pair.cert) in files.reload()
+    assert served_name(files.context, authority.file) == "third"
+
+
 def test_planted_a_reload_that_drops_the_old_key_first_is_found(
     authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,20 @@ def test_a_change_is_in_force_when_it_has_stood_still(folder: Path) -> None:
     assert set(files.table.accounts) == {"another-key"}
 
 
+def test_a_reload_on_request_does_not_wait_for_a_file_to_stand_still(folder: Path) -> None:
+    files = PlainFiles(folder, CLOCK)
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("other-key"))
+    assert "1 access keys" in files.reload()
+    assert set(files.table.accounts) == {"other-key"}
+    (folder / "plain_acl.yml").write_text("accounts: [")
+    with pytest.raises(ConfigurationError, match=r"plain_acl\.yml"):
+        files.reload()
+    assert set(files.table.accounts) == {"other-key"}, "the old state stays"
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("mended-key"))
+    look_twice(files)
+    assert set(files.table.accounts) == {"mended-key"}
+
+
 def test_a_file_that_comes_or_goes_is_noticed(folder: Path) -> None:
     files = PlainFiles(folder, CLOCK)
     (folder / "acl" / "more.yml").write_text(ACCOUNT.format("another-key"))

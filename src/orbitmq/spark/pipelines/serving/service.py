@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -82,6 +83,7 @@ def serve(
     handler = begin_logging(log_format, (), repeats_max=SERVICE_LOG_REPEATS_MAX)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # else it tells of every call that comes from Java
     figures = ServiceFigures([part.name for part in said.parts])
+    say_of_signals()
     stop = StopRequest()
     state = ServiceDirectory(said.service.state)
     try:
@@ -113,6 +115,16 @@ def serve(
     finally:
         state.close()
         handler.flush()
+
+
+def say_of_signals() -> None:
+    """SIGHUP and SIGUSR1, which end a program that does not heed them, are answered in the log and change nothing."""
+    wordings = {
+        signal.SIGHUP: "SIGHUP: nothing of a service can be read anew; its file counts at a start",
+        signal.SIGUSR1: "SIGUSR1: the log goes to standard error, there is no file to open anew",
+    }
+    for number in wordings:
+        signal.signal(number, lambda got, _: logger.info(wordings[signal.Signals(got)]))
 
 
 def lineage_of(said: ServiceFile, figures: ServiceFigures) -> Lineage:
@@ -184,6 +196,8 @@ class Service:
         return self._ended(threads)
 
     def _ended(self, threads: Mapping[str, threading.Thread]) -> ServiceEnd:
+        working = sorted(name for name, thread in threads.items() if thread.is_alive())
+        logger.info("stopping: waiting up to %d ms for %s", self._said.service.stop_within_ms, ", ".join(working))
         until_ns = self.clock.monotonic_ns() + (self._said.service.stop_within_ms + SERVICE_END_SLACK_MS) * 1_000_000
         for thread in threads.values():
             thread.join(max(0.0, (until_ns - self.clock.monotonic_ns()) / 1e9))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import signal
 import socket
 import threading
 import time
@@ -390,3 +392,16 @@ def test_lag_counts_queues_that_the_archive_has_not_entered() -> None:
     queues = [MessageQueue("orders", "a", number) for number in range(3)]
     extents = {queues[0]: Extent(0, 10), queues[1]: Extent(5, 10), queues[2]: Extent(5, 10)}
     assert behind({queues[0]: 7, queues[2]: 2}, extents) == {("orders", ""): 3 + 5 + 5}
+
+
+def test_signals_that_ask_for_a_reload_end_nothing_and_are_answered(caplog: pytest.LogCaptureFixture) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGUSR1)}
+    try:
+        serving.say_of_signals()
+        with caplog.at_level(logging.INFO):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert [line.partition(":")[0] for line in caplog.messages] == ["SIGHUP", "SIGUSR1"]

@@ -1,0 +1,115 @@
+"""Signals of a server process: what they ask, what is said of it, and that none of them but the two for a stop ends anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
+from orbitmq.telemetry.logs import BoundedHandler, begin_logging
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[BoundedHandler]:
+    before = list(logging.getLogger().handlers), logging.getLogger().level
+    handler = begin_logging("text", (), file=tmp_path / "log")
+    yield handler
+    handler.close()
+    logging.getLogger().handlers[:], _ = before
+    logging.getLogger().setLevel(before[1])
+
+
+async def settled(signals: ProcessSignals) -> None:
+    while signals._reloading is not None:
+        await signals._reloading
+
+
+async def test_a_reload_says_of_each_part_what_came_of_it(log: BoundedHandler, tmp_path: Path) -> None:
+    def broken() -> str:
+        raise ConfigurationError("line 3 is no account")
+
+    signals = ProcessSignals(log)
+    signals.parts = lambda: [
+        ReloadPart("the accounts", reads_now(broken)),
+        ReloadPart("the certificate", reads_now(lambda: "new connections use it")),
+    ]
+    signals.hang_up()
+    await settled(signals)
+    said = (tmp_path / "log").read_text()
+    assert "SIGHUP: reading anew: the log file, the accounts, the certificate\n" in said
+    assert "ERROR orbitmq.server not reloaded, what was in force stays: the accounts: line 3 is no account\n" in said
+    assert "reloaded the certificate: new connections use it\n" in said, "one that fails keeps no other from it"
+    assert "SIGHUP: 2 of 3 are read anew" in said
+    assert not signals.stop.is_set()
+
+
+async def test_reloads_that_are_asked_for_meanwhile_are_one(log: BoundedHandler) -> None:
+    running, most, runs = 0, 0, 0
+
+    async def slow() -> str:
+        nonlocal running, most, runs
+        running, runs = running + 1, runs + 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return "done"
+
+    signals = ProcessSignals(log)
+    signals.parts = lambda: [ReloadPart("slow", slow)]
+    signals.hang_up()
+    await asyncio.sleep(0)
+    for _ in range(5):
+        signals.hang_up()
+    await settled(signals)
+    assert (most, runs) == (1, 2)
+
+
+async def test_a_rotated_log_file_is_opened_anew(log: BoundedHandler, tmp_path: Path) -> None:
+    signals = ProcessSignals(log)
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    signals.reopen_log()
+    assert "SIGUSR1: opened anew" in (tmp_path / "log").read_text()
+    assert not (tmp_path / "log.1").read_text()
+
+
+async def test_a_log_file_that_cannot_be_opened_leaves_the_one_in_use(log: BoundedHandler, tmp_path: Path) -> None:
+    signals = ProcessSignals(log)
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    (tmp_path / "log").mkdir()
+    signals.reopen_log()
+    signals.hang_up()
+    await settled(signals)
+    said = (tmp_path / "log.1").read_text()
+    assert "SIGUSR1: the log file in use stays" in said
+    assert "not reloaded, what was in force stays: the log file" in said
+
+
+async def test_the_hang_up_of_the_own_terminal_is_a_stop_in_order(log: BoundedHandler) -> None:
+    there = True
+    signals = ProcessSignals(log, has_terminal=lambda: there)
+    signals.install()
+    try:
+        signals.hang_up()
+        await settled(signals)
+        assert not signals.stop.is_set(), "somebody else sent it"
+        there = False
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(signals.stop.wait(), 30)
+        assert signals.reason == "its terminal is gone"
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def test_the_first_reason_for_a_stop_counts(log: BoundedHandler) -> None:
+    signals = ProcessSignals(log)
+    signals.end("SIGTERM")
+    signals.end("SIGINT")
+    assert signals.reason == "SIGTERM"
