@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -118,13 +117,15 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
 async def _stop(process: ServerProcess, reason: str) -> None:
     """The end of a process, as the log tells it."""
     logger.info("stopping: %s", reason)
-    begun_ns = time.monotonic_ns()
+    begun_ns = process.clock.monotonic_ns()
     try:
         await process.stop()
     except OrbitError as error:
-        logger.error("stopped after %d ms, not in order: %s", (time.monotonic_ns() - begun_ns) // 1_000_000, error)
+        logger.error(
+            "stopped after %d ms, not in order: %s", (process.clock.monotonic_ns() - begun_ns) // 1_000_000, error
+        )
         raise
-    logger.info("stopped in order after %d ms", (time.monotonic_ns() - begun_ns) // 1_000_000)
+    logger.info("stopped in order after %d ms", (process.clock.monotonic_ns() - begun_ns) // 1_000_000)
 
 
 def _line(summary: str, settings: ServerSettings) -> str:

@@ -185,11 +185,6 @@ def _opened(file: Path) -> TextIO:
     return file.open("a", encoding="utf-8", errors="backslashreplace")
 
 
-def formatter_of(form: str) -> logging.Formatter:
-    """What writes the lines of `text` or `json`."""
-    return JsonFormatter() if form == "json" else TextFormatter()
-
-
 def begin_logging(
     form: str,
     levels: Iterable[str],
@@ -202,7 +197,7 @@ def begin_logging(
     `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq. OSError when the file cannot be opened.
     """
     handler = BoundedHandler(stream if stream is not None else sys.stderr, repeats_max, file=file)
-    handler.setFormatter(formatter_of(form))
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for earlier in list(root.handlers):
         root.removeHandler(earlier)
