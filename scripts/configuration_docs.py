@@ -13,8 +13,7 @@ from pathlib import Path
 from generated_pages import write_or_compare
 
 from orbitmq.server.keys import KEYS_OF_ACCESS, Key, KeyStatus, Touches, broker_keys, nameserver_keys, proxy_keys
-from orbitmq.server.runtime_settings import present_value
-from orbitmq.server.settings import ServerSettings
+from orbitmq.server.settings import ServerSettings, present_value
 from orbitmq.server.values import allowed, to_text
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
@@ -41,10 +40,16 @@ From strongest to weakest:
 2. `--set key=value`, as often as needed,
 3. environment variables: `ORBITMQ_` and the key in upper snake case (`ORBITMQ_FLUSH_DISK_TYPE`) or as it is
    (`ORBITMQ_flushDiskType`),
-4. changes made by request while the server ran (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`), kept in
+4. changes made by request while the server ran (`orbitmq broker config set`, `mqadmin updateBrokerConfig`, `updateNamesrvConfig`), kept in
    `config/orbitmq-changes.properties` and `namesrv/orbitmq-changes.properties` of the data directory,
 5. the files given by `--config` (TOML when its name ends in `.toml`, RocketMQ's properties form otherwise) and by `--proxy-config` (JSON),
 6. the defaults below. They are RocketMQ 5.3's, except that orbitmq listens on `127.0.0.1` unless told.
+
+A start warns of each change of point 4 that differs from what would count without it, and says where that stands;
+`orbitmq broker config get` says the same of a running broker, and `orbitmq broker config unset BROKER KEY` forgets the change, at once.
+
+`orbitmq config check FILE` says of each key of a file what becomes of it here, and whether a server would start with it;
+`orbitmq doctor --config FILE` says what is wrong in it or without effect.
 
 In a TOML file keys stand at the top or under `[broker]`; `[nameserver]` holds the name server's own. In any other file
 that serves both roles, `listenPort` is the broker's and `nameserverPort` the name server's.
@@ -57,7 +62,8 @@ counts for every port.
 
 * A key that is in no table is an error that names the nearest known key. The tables hold every key of RocketMQ 5.3, 5.4 and 5.5.
 * A *used* key does what it does in RocketMQ. A value out of bounds is an error; nothing is clamped.
-* A key *without effect* is known and has no meaning here: one warning at the start.
+* A key *without effect* is known and has no meaning here: one warning at the start. Old spellings such as `mapedFileSizeCommitLog`,
+  which RocketMQ 5 passes over in silence, are among them: the warning names the key of today.
 * A key whose *promise is not kept yet* stops the start unless it is set to one of the harmless values listed. Every key
   that touches durability, security, visibility or time is either used or in this group; the exceptions are
   `timerWheelEnable` and `recallMessageEnable`, which only warn until timers exist.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, YesOption, run
-from orbitmq.cli.output import show_done, show_record, show_rows
+from orbitmq.cli.output import note, show_done, show_record, show_rows
 from orbitmq.cli.pairs import parse_pairs
 from orbitmq.cli.serving import (
     BrokerPortOption,
@@ -33,9 +33,15 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
+OWN_SETTING: Final = "logFormat"
+"""Every broker of orbitmq has it, and none of RocketMQ's."""
+
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None, add_completion=False)
 config_app = typer.Typer(
-    help="Settings of a running broker: get, set.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+    help="Settings of a running broker: get, set, unset.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 app.add_typer(config_app, name="config")
 
@@ -150,12 +156,20 @@ def get_config(
     name: NameArgument,
     key: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these.", show_default=False)] = None,
 ) -> None:
-    """Show the settings of a running broker."""
+    """Show the settings of a running broker. Those that were changed while it ran are named, with what counts without the change."""
 
-    async def work(client: Client) -> dict[str, str]:
-        return await client.admin.broker_config((await find_broker(client, name)).address)
+    async def work(client: Client) -> tuple[dict[str, str], dict[str, str]]:
+        address = (await find_broker(client, name)).address
+        return await client.admin.broker_config(address), await client.admin.broker_runtime(address)
 
-    show_record(_only(dict(sorted(run(work).items())), key, f"broker {name} has no setting"))
+    from orbitmq.server.runtime_settings import FACT_PREFIX
+
+    values, figures = run(work)
+    show_record(_only(dict(sorted(values.items())), key, f"broker {name} has no setting"))
+    for figure, beneath in sorted(figures.items()):
+        changed = figure.removeprefix(FACT_PREFIX)
+        if changed != figure and (not key or changed in key):
+            note(f"{changed} = {values.get(changed)} was changed while running; without that it is {beneath}")
 
 
 @config_app.command("set", cls=ClusterCommand)
@@ -171,6 +185,30 @@ def set_config(
 
     run(work)
     show_done(f"broker {name} has the new settings", {"broker": name, "changed": changes})
+
+
+@config_app.command("unset", cls=ClusterCommand)
+def unset_config(
+    name: NameArgument,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Settings that were changed while it ran.")],
+) -> None:
+    """Forget changes of settings of a running broker: what its file, environment and command line say counts again, at once."""
+    from orbitmq.errors import ConfigurationError
+    from orbitmq.server.runtime_settings import UNSET_KEY
+
+    async def work(client: Client) -> dict[str, str]:
+        address = (await find_broker(client, name)).address
+        if OWN_SETTING not in await client.admin.broker_config(address):
+            raise ConfigurationError(f"broker {name} is none of orbitmq's: RocketMQ forgets no setting by request")
+        await client.admin.update_broker_config(address, {UNSET_KEY: ";".join(keys)})
+        values = await client.admin.broker_config(address)
+        return {key: values[key] for key in keys}
+
+    values = run(work)
+    show_done(
+        ", ".join(f"{key} = {value}" for key, value in values.items()) + f": counts at broker {name}",
+        {"broker": name, "settings": values},
+    )
 
 
 async def find_broker(client: Client, name: str) -> Broker:

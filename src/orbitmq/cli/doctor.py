@@ -38,6 +38,12 @@ def doctor(
     group: Annotated[
         str, typer.Option("--group", help="With --engine: look at the members of this group (brokerName).")
     ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="A configuration file to check as well; `config check` tells of each of its keys."
+        ),
+    ] = None,
     password_file: Annotated[
         str, typer.Option("--engine-password-file", help="As replicationEnginePasswordFile.", show_default=False)
     ] = "",
@@ -46,6 +52,10 @@ def doctor(
     from orbitmq.cli.doctor_checks import Level, Ports, all_checks
 
     results = all_checks(data, host, Ports(nameserver_port, broker_port, grpc_port, http_port))
+    if config is not None:
+        from orbitmq.cli.doctor_checks import configuration
+
+        results += configuration(config)
     if engine:
         from orbitmq.cli.doctor_engine import engine_checks
         from orbitmq.cli.replica_engine import parsed_engine

@@ -85,6 +85,23 @@ def all_checks(data: Path, host: str, ports: Ports, clock: Clock | None = None) 
     ]
 
 
+def configuration(file: Path) -> list[Result]:
+    """Whether a server would start with this file, and what in it means nothing here."""
+    from orbitmq.server.explaining import Fate, explain, problem_of
+    from orbitmq.server.settings import Role
+
+    roles = frozenset(Role)
+    remedy = f"orbitmq config check {file} tells of each key"
+    if (problem := problem_of(file, roles)) is not None:
+        return [Result(Level.FAIL, "configuration", problem, remedy)]
+    keys = explain(file, roles)
+    idle = [key.key for key in keys if key.fate is Fate.NO_EFFECT]
+    used = f"{sum(key.fate in (Fate.USED, Fate.HARMLESS) for key in keys)} keys of {file} count"
+    if idle:
+        return [Result(Level.WARN, "configuration", f"{used}, without effect here: {', '.join(idle)}", remedy)]
+    return [Result(Level.OK, "configuration", used)]
+
+
 def python_version(version: tuple[int, ...]) -> Result:
     """The interpreter is one we are tested on."""
     found = ".".join(map(str, version))

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "nameserver": CommandEntry("orbitmq.cli.nameservers", "Run a name server; read and change one that runs."),
     "broker": CommandEntry("orbitmq.cli.brokers", "Run a broker; show, configure and count one that runs."),
     "doctor": CommandEntry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
+    "config": CommandEntry("orbitmq.cli.configurations", "Configuration files: check what becomes of each key here."),
     "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
     "cluster": CommandEntry("orbitmq.cli.clusters", "The cluster: brokers, rates, round-trip times."),
     "replica": CommandEntry("orbitmq.cli.replicas", "Masters and slaves: who follows whom, and how far behind."),

@@ -200,7 +200,7 @@ class BrokerRole:
         tools.broker.make_slave = lambda wanted, done: self.replication.commands.demote(wanted, done)
         tools.broker.begin_anew = lambda wanted, done: self.replication.commands.reseed(wanted, done)
         tools.broker.forget_slave, tools.broker.log_range = self.replication.forget, self.replication.mending.answer
-        tools.broker.more_facts.append(self.replication.facts)
+        tools.broker.more_facts += [self.replication.facts, lambda: self.runtime_settings.facts()]
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = PortTraffic()

@@ -4,7 +4,8 @@ Rules of this file
 1. What is shown is true: used keys with their values, unbuilt promises with the value they really have. Keys
    without effect are not shown, for their value would mean nothing.
 2. A change is all or nothing, and only keys marked `runtime` change; the others say that they take effect at start.
-3. Accepted changes are handed to `save` as properties text before they take effect, so a restart keeps them.
+3. A change can be unset: `orbitmq.unset` in the request names keys whose value becomes what counts without it.
+4. Accepted changes are handed to `save` as properties text before they take effect, so a restart keeps them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,21 @@ import msgspec
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.protocol.java_properties import format_properties, read_properties
-from orbitmq.server.keys import Key, KeyStatus, ValueKind, broker_keys
-from orbitmq.server.settings import ServerSettings
+from orbitmq.server.kept_changes import DEFAULT_ORIGIN, ValueBeneath
+from orbitmq.server.keys import KeyStatus, ValueKind, broker_keys
+from orbitmq.server.settings import ServerSettings, present_value
 from orbitmq.server.values import parse, to_text
 
 PROTECTED_KEYS: Final = frozenset(
     {"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "storePathCommitLog", "bindAddress"}
 )
 """Keys that no request changes: they would unlock, move or expose the server itself."""
+
+UNSET_KEY: Final = "orbitmq.unset"
+"""Names keys, `;` between, in a change by request: what was changed while running is forgotten. No key of RocketMQ's."""
+
+FACT_PREFIX: Final = "orbitmqChanged_"
+"""Of a changed key in the runtime information: what counts without the change, and where that stands."""
 
 SECRET_SHOWN: Final = "******"
 """Stands for a password that is set."""
@@ -37,7 +45,7 @@ class RuntimeSettings:
     raise: a change that cannot be saved is not made.
     """
 
-    __slots__ = ("_changed", "_save", "settings")
+    __slots__ = ("_changed", "_save", "_start", "settings")
 
     def __init__(
         self,
@@ -47,6 +55,7 @@ class RuntimeSettings:
         changed: Callable[[ServerSettings], None] | None = None,
     ) -> None:
         self.settings = settings
+        self._start = settings
         self._save = save
         self._changed = changed
 
@@ -60,8 +69,8 @@ class RuntimeSettings:
         Raises ProtectedKeyError for a key that no request may change and ConfigurationError for everything else that
         is wrong; the settings are as before then.
         """
-        settings, changes = changed_settings(self.settings, body)
-        if not changes:
+        settings, changes = changed_settings(self.settings, body, self._beneath)
+        if settings is self.settings:
             return {}
         if self._save is not None:
             self._save(format_properties(sorted(settings.changed_while_running.items())))
@@ -69,6 +78,22 @@ class RuntimeSettings:
         if self._changed is not None:
             self._changed(settings)
         return changes
+
+    def facts(self) -> dict[str, str]:
+        """Of each key that has another value by a change than without it: the value without, and where that stands."""
+        found = {}
+        for name, text in sorted(self.settings.changed_while_running.items()):
+            other = self._beneath(name)
+            if other.text != text:
+                found[FACT_PREFIX + name] = f"{other.text or 'unset'} ({other.where})"
+        return found
+
+    def _beneath(self, name: str) -> ValueBeneath:
+        if (known := self._start.beneath_changes.get(name)) is not None:
+            return known
+        key = broker_keys().find(name)
+        assert key is not None, "a change of a key that is unknown was refused"
+        return ValueBeneath(to_text(present_value(self._start, key)), self._start.given.get(name, DEFAULT_ORIGIN))
 
 
 def shown_settings(settings: ServerSettings) -> dict[str, str]:
@@ -83,20 +108,23 @@ def shown_settings(settings: ServerSettings) -> dict[str, str]:
     return shown
 
 
-def present_value(settings: ServerSettings, key: Key) -> object:
-    """The value that the settings field of a used key has now."""
-    section, _, attribute = key.field.partition(".")
-    part: object = settings if section == "server" else getattr(settings, section)
-    return getattr(part, attribute)
-
-
-def changed_settings(settings: ServerSettings, body: bytes) -> tuple[ServerSettings, dict[str, str]]:
-    """New settings after the `key=value` lines of `body`, and the keys whose value changed."""
+def changed_settings(
+    settings: ServerSettings, body: bytes, beneath: Callable[[str], ValueBeneath]
+) -> tuple[ServerSettings, dict[str, str]]:
+    """New settings after the `key=value` lines of `body`, and the keys whose value changed; the same settings where nothing did.
+    `beneath`: what counts without the change of a key."""
     if len(body) > CONFIG_UPDATE_BYTES_MAX:
         raise ConfigurationError(f"{len(body)} bytes of configuration are more than {CONFIG_UPDATE_BYTES_MAX}")
     wanted = read_properties(body, where="request")
     if not wanted:
         raise ConfigurationError("the request names no key", remedy="send key=value lines")
+    forgotten = [name.strip() for name in wanted.pop(UNSET_KEY, "").split(";") if name.strip()]
+    for name in forgotten:
+        if name not in settings.changed_while_running:
+            raise ConfigurationError(f"{name} was not changed while running", remedy="its value comes from the start")
+        if name in wanted:
+            raise ConfigurationError(f"{name} is set and unset by one request")
+        wanted[name] = beneath(name).text
     protected = PROTECTED_KEYS | set(settings.config_black_list)
     for name in wanted:
         if name in protected:
@@ -110,12 +138,13 @@ def changed_settings(settings: ServerSettings, body: bytes) -> tuple[ServerSetti
             section, attribute, value = changed
             parts.setdefault(section, {})[attribute] = value
             changes[name] = to_text(value)
-    if not changes:
+    if not changes and not forgotten:
         return settings, {}
     replaced: dict[str, object] = {
         section: msgspec.structs.replace(getattr(settings, section), **values) for section, values in parts.items()
     }
-    replaced["changed_while_running"] = {**settings.changed_while_running, **changes}
+    kept = {**settings.changed_while_running, **changes}
+    replaced["changed_while_running"] = {name: text for name, text in kept.items() if name not in forgotten}
     return msgspec.structs.replace(settings, **replaced), changes
 
 

@@ -28,13 +28,14 @@ from orbitmq.limits.server import CONNECTION_IDLE_MS, LOG_REPEATS_MAX, WRITE_HIG
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.replication.settings import ReplicationAck, ReplicationSettings
 from orbitmq.server.access_settings import AccessSettings
+from orbitmq.server.kept_changes import ValueBeneath, beneath, entries_of, remarks
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
 from orbitmq.server.named_users import named_users
 from orbitmq.server.proxy_file import FILE, check_same, check_switches, read_proxy_file, settings_named_in
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
 from orbitmq.server.tls_settings import TlsSettings
-from orbitmq.server.values import parse
+from orbitmq.server.values import parse, to_text
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -147,6 +148,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     nameserver_changes: dict[str, str] = msgspec.field(default_factory=dict)
     """The same of the name server."""
 
+    beneath_changes: dict[str, ValueBeneath] = msgspec.field(default_factory=dict)
+    """What counts without each of the changes of the broker."""
+
     warnings: tuple[str, ...] = ()
     """What the operator should read once at the start."""
 
@@ -216,7 +220,11 @@ def load_settings(
 
     assembly = _Assembly(chosen, overrides)
     assembly.add([*from_file, *changes, *names, *above])
+    defaults = _default_texts([*changes, *names])
+    below, of_names = (beneath(kept, first.winners, defaults) for kept in (changes, names))
+    warnings += [*remarks(changes, assembly.winners, below), *remarks(names, assembly.winners, of_names)]
     settings = assembly.settings(warnings, _texts(changes), _texts(names))
+    settings = msgspec.structs.replace(settings, beneath_changes=below)
     if Role.BROKER in chosen:
         beside = None if config is None else config.parent / FILE
         if (file := proxy_config or beside) is not None:
@@ -243,7 +251,26 @@ def _tls_file(entries: Sequence[ConfigEntry], table: KeyTable) -> list[ConfigEnt
 
 def _changes(file: Path, table: KeyTable, *, wanted: bool) -> list[ConfigEntry]:
     """What a role changed while running, if it ever did."""
-    return read_file(file, table) if wanted and file.exists() else []
+    return entries_of(file, read_file(file, table)) if wanted and file.exists() else []
+
+
+def _default_texts(entries: Sequence[ConfigEntry]) -> dict[str, str]:
+    """Of the keys of `entries`."""
+    found = {}
+    if entries:
+        defaults = ServerSettings(data=Path())
+        for entry in entries:
+            key = entry.table.find(entry.key)
+            if key is not None and key.field:
+                found[key.key] = to_text(present_value(defaults, key))
+    return found
+
+
+def present_value(settings: ServerSettings, key: Key) -> object:
+    """The value that the settings field of a used key has now."""
+    section, _, attribute = key.field.partition(".")
+    part: object = settings if section == "server" else getattr(settings, section)
+    return getattr(part, attribute)
 
 
 def _texts(entries: Iterable[ConfigEntry]) -> dict[str, str]:
@@ -263,7 +290,8 @@ class _Assembly:
     def __init__(self, roles: frozenset[Role], overrides: Overrides) -> None:
         self._roles = roles
         self._overrides = overrides
-        self._winners: dict[str, tuple[Key, ConfigEntry]] = {}
+        self.winners: dict[str, tuple[Key, ConfigEntry]] = {}
+        """Of each settings field the entry that counts."""
         self._problems: list[ConfigurationError] = []
 
     def add(self, entries: Iterable[ConfigEntry]) -> None:
@@ -273,13 +301,13 @@ class _Assembly:
                 self._problems.append(_unknown(entry))
                 continue
             # By field: `[nameserver] listenPort` and `nameserverPort` are one setting.
-            self._winners[key.field or key.key] = (key, entry)
+            self.winners[key.field or key.key] = (key, entry)
 
     def data(self) -> Path:
         """The data directory as far as it is known before everything is judged."""
         if self._overrides.data is not None:
             return self._overrides.data
-        winner = self._winners.get("server.data")
+        winner = self.winners.get("server.data")
         return Path(winner[1].text.strip()).expanduser() if winner else default_data_directory()
 
     def settings(
@@ -302,7 +330,7 @@ class _Assembly:
             )
         }
         warnings = list(warnings)
-        for key, entry in self._winners.values():
+        for key, entry in self.winners.values():
             if key.status is KeyStatus.NO_EFFECT:
                 warnings.append(f"{entry.where}: {key.key} has no effect. {key.reason}")
             elif key.status is KeyStatus.NOT_YET:
@@ -381,7 +409,7 @@ class _Assembly:
             access=access,
             http_port_asked_for="http_port" in watch,
             grpc_port_asked_for="port" in sections["grpc"],
-            given={key.key: entry.where for key, entry in self._winners.values()},
+            given={key.key: entry.where for key, entry in self.winners.values()},
             changed_while_running=changes,
             nameserver_changes=nameserver_changes,
             warnings=tuple(warnings),
@@ -390,7 +418,7 @@ class _Assembly:
     def _store_of_member(self, store: StoreSettings, ack: ReplicationAck) -> StoreSettings:
         """When the log is synced follows from what its members acknowledge. How long a send waits the group decides."""
         flush = FlushDiskType.SYNC_FLUSH if ack is ReplicationAck.DISK else FlushDiskType.ASYNC_FLUSH
-        if "store.flush_disk_type" in self._winners and store.flush_disk_type is not flush:
+        if "store.flush_disk_type" in self.winners and store.flush_disk_type is not flush:
             raise ConfigurationError(
                 f"flushDiskType = {store.flush_disk_type.value} and replicationAck = {ack.value}",
                 remedy="remove flushDiskType: replicationAck says when a message is safe",
@@ -412,7 +440,7 @@ class _Assembly:
 
     def _check_own_log(self, log: Path | None) -> None:
         """Several brokers can share one file and differ in `--data`: a log that the file names would be theirs together."""
-        _, entry = self._winners.get("store.store_path_commit_log", (None, None))
+        _, entry = self.winners.get("store.store_path_commit_log", (None, None))
         data = self._overrides.data
         if log is None or entry is None or data is None or entry.where.startswith("--set"):
             return

@@ -235,3 +235,19 @@ def test_doctor_says_what_a_directory_keeps_of_copies(
     path.write_text("{")
     (result,) = doctor_checks.copies(tmp_path)
     assert result.level is Level.FAIL
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "found"),
+    [
+        ("brokerName=a\n", Level.OK, "1 keys of"),
+        ("brokerName=a\nmapedFileSizeCommitLog=1\n", Level.WARN, "without effect here: mapedFileSizeCommitLog"),
+        ("brokerNam=a\n", Level.FAIL, "unknown key 'brokerNam'"),
+    ],
+)
+def test_doctor_says_what_is_wrong_in_a_configuration_file(tmp_path: Path, text: str, level: Level, found: str) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(text)
+    (result,) = doctor_checks.configuration(file)
+    assert result.level is level
+    assert found in result.found

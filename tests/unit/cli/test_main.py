@@ -67,6 +67,18 @@ def test_an_unknown_setting_names_the_nearest(orbitmq: Run, tmp_path: Path) -> N
     assert "did you mean flushDiskType?" in ran.err
 
 
+def test_a_configuration_file_is_checked_without_a_server(orbitmq: Run, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("mapedFileSizeCommitLog=1024\nbrokerName=a\n")
+    ran = orbitmq("config", "check", file)
+    assert (ran.code, ran.out.split()[4:7]) == (0, ["mapedFileSizeCommitLog", "1024", "no"])
+    file.write_text("brokerNam=a\n")
+    ran = orbitmq("config", "check", file)
+    assert ran.code == 1
+    assert "stops the start" in ran.out
+    assert "did you mean brokerName?" in ran.err
+
+
 def test_a_configuration_file_that_is_missing(orbitmq: Run, tmp_path: Path) -> None:
     ran = orbitmq("broker", "--data", tmp_path / "d", "--config", tmp_path / "none.conf")
     assert ran.code == ExitCode.USAGE

@@ -110,11 +110,16 @@ def test_a_change_by_request_lasts_over_a_restart(served: Served) -> None:
     host, _, port = address.rpartition(":")
     assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=24\n").code == 0
     assert b"\nfileReservedTime=24\n" in bytes(ask(host, int(port), RequestCode.GET_BROKER_CONFIG).body)
+    shown = command("broker", "config", "get", "broker-a", "fileReservedTime", "-n", served.namesrv)
+    assert "fileReservedTime = 24 was changed while running; without that it is 72 (the default)" in shown.stderr
     assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"rocketmqHome=x\n").code == 16
     assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"listenPort=1\n").code == 1
     assert (
         load_settings(roles=[Role.BROKER], overrides=Overrides(data=served.data)).store.file_reserved_time_hours == 24
     )
+    unset = command("broker", "config", "unset", "broker-a", "fileReservedTime", "-n", served.namesrv)
+    assert unset.stderr == "fileReservedTime = 72: counts at broker broker-a\n"
+    assert not load_settings(roles=[Role.BROKER], overrides=Overrides(data=served.data)).changed_while_running
 
 
 def ask(host: str, port: int, code: RequestCode, body: bytes = b"") -> Command:

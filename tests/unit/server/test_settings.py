@@ -172,9 +172,16 @@ def test_the_data_directory_comes_from_the_file_when_no_flag_names_it(tmp_path: 
 
 def test_an_unknown_key_names_its_place_and_the_nearest_known_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        load(tmp_path, "brokerName=a\nmapedFileSizeCommitLog=1024\n")
-    assert "broker.conf, line 2: unknown key 'mapedFileSizeCommitLog'" in str(caught.value)
+        load(tmp_path, "brokerName=a\nmappedFileSizCommitLog=1024\n")
+    assert "broker.conf, line 2: unknown key 'mappedFileSizCommitLog'" in str(caught.value)
     assert "did you mean mappedFileSizeCommitLog?" in str(caught.value)
+
+
+def test_an_old_spelling_that_rocketmq_passes_over_is_passed_over_with_a_word(tmp_path: Path) -> None:
+    settings = load(tmp_path, "mapedFileSizeCommitLog=1024\n")
+    assert settings.store.mapped_file_size_commit_log == 1 << 30
+    (warning,) = settings.warnings
+    assert "mapedFileSizeCommitLog has no effect. Old spelling of mappedFileSizeCommitLog" in warning
 
 
 def test_an_unknown_key_unlike_any_other(tmp_path: Path) -> None:
@@ -414,6 +421,20 @@ def test_changes_made_while_running_rank_between_file_and_environment(tmp_path: 
     assert settings.store.file_reserved_time_hours == 20
     assert settings.store.max_message_size == 200
     assert settings.changed_while_running == {"fileReservedTime": "20", "maxMessageSize": "100"}
+
+
+def test_a_start_says_which_values_come_from_changes_by_request(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "config"
+    folder.mkdir(parents=True)
+    kept = "fileReservedTime=20\nmaxMessageSize=100\ndeleteWhen=4\nflushIntervalCommitLog=500\n"
+    (folder / "orbitmq-changes.properties").write_text(kept, encoding="ascii")
+    settings = load(tmp_path, "fileReservedTime=10\ndeleteWhen=04\n", environment={"ORBITMQ_MAX_MESSAGE_SIZE": "200"})
+    first, second = settings.warnings
+    assert first.startswith("fileReservedTime = 20 was changed while running (kept in ")
+    assert "without that it is 10 (" in first
+    assert "broker.conf, line 1" in first
+    assert second.startswith("maxMessageSize = 100 was changed while running and does not count: environment variable")
+    assert settings.beneath_changes["flushIntervalCommitLog"] == ("500", "the default")
 
 
 def test_changes_of_a_name_server_outlive_a_restart(tmp_path: Path) -> None:

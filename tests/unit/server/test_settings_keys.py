@@ -27,7 +27,6 @@ from orbitmq.server.keys import (
     proxy_keys,
     shared_keys,
 )
-from orbitmq.server.runtime_settings import present_value
 from orbitmq.server.settings import (
     GrpcSettings,
     ListenerSettings,
@@ -36,6 +35,7 @@ from orbitmq.server.settings import (
     ServerSettings,
     WatchSettings,
     load_settings,
+    present_value,
 )
 from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse, to_text
@@ -170,7 +170,7 @@ def test_environment_names(key: str, variable: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
-        ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+        ("mappedFileSizCommitLog", "mappedFileSizeCommitLog"),
         ("flushdisktype", "flushDiskType"),
         ("flush_disk_type", "flushDiskType"),
         ("brokerIp1", "brokerIP1"),

@@ -57,6 +57,36 @@ def test_a_change_that_cannot_be_saved_is_not_made(settings: ServerSettings) -> 
     assert runtime.settings is settings
 
 
+def test_a_change_can_be_unset_and_what_the_start_said_counts_again(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "orbitmq-changes.properties").write_text("fileReservedTime=20\n", encoding="ascii")
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=10\n")
+    loaded = load_settings(roles=[Role.BROKER], config=file, overrides=Overrides(data=tmp_path))
+    saved: list[str] = []
+    runtime = RuntimeSettings(loaded, save=saved.append)
+    runtime.update(b"deleteWhen=03\n")
+    assert runtime.facts() == {
+        "orbitmqChanged_deleteWhen": "04 (the default)",
+        "orbitmqChanged_fileReservedTime": f"10 ({file}, line 1)",
+    }
+    assert runtime.update(b"orbitmq.unset=fileReservedTime;deleteWhen\n") == {
+        "fileReservedTime": "10", "deleteWhen": "04",
+    }  # fmt: skip
+    assert runtime.settings.store.file_reserved_time_hours == 10
+    assert saved[-1] == ""
+    assert runtime.facts() == {}
+
+
+def test_a_change_that_says_what_counts_anyway_is_forgotten_too(tmp_path: Path) -> None:
+    kept = msgspec.structs.replace(ServerSettings(data=tmp_path), changed_while_running={"fileReservedTime": "72"})
+    saved: list[str] = []
+    runtime = RuntimeSettings(kept, save=saved.append)
+    assert runtime.update(b"orbitmq.unset=fileReservedTime\n") == {}
+    assert saved == [""]
+
+
 def test_nothing_changes_when_values_are_the_present_ones(settings: ServerSettings) -> None:
     runtime = RuntimeSettings(settings, save=lambda text: pytest.fail("saved"))
     assert runtime.update(b"brokerRole=ASYNC_MASTER\nlistenPort=10911\nsendMessageThreadPoolNums=9\n") == {}
@@ -92,6 +122,7 @@ def test_protected_keys(settings: ServerSettings, key: str) -> None:
         (b"flushDiskType=SYNC_FLUSH", "takes effect only at the start"),
         (b"autoCreateTopicEnable=false", "takes effect only at the start"),
         (b"duplicationEnable=true", "promises what is not built yet"),
+        (b"orbitmq.unset=fileReservedTime", "was not changed while running"),
         (b"fileReservedTime=24\nlistenPort=1", "takes effect only at the start"),
         (b"a=\\u12", "is not a character"),
         (b"x" * 65_537, "bytes of configuration"),
