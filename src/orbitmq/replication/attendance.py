@@ -61,6 +61,10 @@ class Attendance:
             return False
         return self._heard_ns.get(member, 0) < since_ns or end is None or end < self._ages.end_at(since_ns)
 
+    def hears(self, member: str, now_ns: int) -> bool:
+        """Whether something came of it within the time after which it is late."""
+        return self._heard_ns.get(member, 0) >= now_ns - MEMBER_LATE_MS * NS_PER_MS
+
     def is_silent(self, member: str, now_ns: int) -> bool:
         """Whether nothing came of it for as long as it would wait for us."""
         since_ns = now_ns - LEADER_SILENT_MS * NS_PER_MS

@@ -75,6 +75,15 @@ class LeaderCounting:
             del self.followed[name]
         return gone
 
+    def forget_left(self, before: tuple[str, ...], in_sync: tuple[str, ...]) -> list[str]:
+        """Who was in the set and left it by itself counts from its next session on: it goes, or what it has is gone. Their names."""
+        if any(one.in_sync == in_sync for one in self.changes):
+            return []  # this leader has asked for that
+        left = sorted(self.followed.keys() & set(before) - set(in_sync))
+        for name in left:
+            del self.followed[name]
+        return left
+
     def end_of(self, member: str) -> int | None:
         known = self.followed.get(member)
         return None if known is None else known.end

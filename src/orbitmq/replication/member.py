@@ -65,6 +65,10 @@ class TimedReplica:
         """Since when nothing was heard of the leader that this member follows."""
         return self._watch.silent_ms(now_ns)
 
+    def hears(self, member: str, now_ns: int) -> bool:
+        """Whether this leader has heard that one lately."""
+        return self._attendance.hears(member, now_ns)
+
     def has_clock_off(self, member: str) -> bool:
         """Whether a follower of this leader says so."""
         return member in self._attendance.clocks_off

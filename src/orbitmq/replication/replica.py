@@ -280,7 +280,9 @@ class Replica:
             self._adopt(view)
 
     def _adopt(self, view: View) -> None:
-        self.view = view
+        before, self.view = self.view, view
+        if before is not None:
+            self._effects += map(steps.EndStream, self.counting.forget_left(before.in_sync, view.in_sync))
         self.counting.engine_has(self.questions.revision)
         is_named = view.leader == self.name and view.claim == ACCEPTED_LOSS
         counts_again = self.has_lost_end and (is_named or self.name not in view.in_sync)

@@ -182,16 +182,17 @@ def view_after_restore(
     member: str, others: Iterable[str], seen: tuple[int, int], held: View | None, *, far: str = ""
 ) -> View:
     """`member` is to lead by a person's word, after the engine had forgotten what was `seen` of it (epoch, serial) and has `held` now. The
-    epoch is beyond all that were given since: two writers never have one. `far` is the mark that the member knows."""
+    epoch is beyond all that were given since: two writers never have one. `far` is the mark that the member knows. Of more `others`
+    than a group has the first ones count."""
     epoch, serial = seen if held is None else (max(seen[0], held.epoch), max(seen[1], held.serial))
-    learners = {*others, *(() if held is None else held.members)} - {member}
+    learners = [one for one in dict.fromkeys([*others, *(() if held is None else held.members)]) if one != member]
     return View(
         epoch=epoch + EPOCHS_SKIPPED,
         serial=serial + EPOCHS_SKIPPED,
         leader=member,
         claim=ACCEPTED_LOSS,
         in_sync=(member,),
-        learners=tuple(sorted(learners)),
+        learners=tuple(sorted(learners[: GROUP_MEMBERS_MAX - 1])),
         far=far or ("" if held is None else held.far),
     )
 

@@ -42,8 +42,7 @@ def consumer(mq: Client, options: ConsumerOptions = FIRST) -> Consumer:
 
 
 def has_timers(command: Command) -> Command:
-    body = wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.NOT_FOUND)]).encode()
-    return response(command, ResponseCode.SUCCESS, fields={}, body=body)
+    return response(command, ResponseCode.SUCCESS, fields={}, body=wire.TimerPage([]).encode())
 
 
 def is_old(command: Command) -> Command:
@@ -57,7 +56,7 @@ def test_it_goes_to_the_retry_topic_as_a_timer_message(run: Run, cluster: Cluste
     broker.store(
         "T", 0, b"x", UNIQ_KEY="ID", TAGS="t", p="q", TIMER_OUT_MS="1000", TIMER_DELIVER_MS="1500", TIMER_ROLL_TIMES="2"
     )
-    broker.script(RequestCode.TIMER_STATUS, has_timers)
+    broker.script(RequestCode.LIST_TIMERS, has_timers)
     options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, max_retries_count=7)
 
     async def test() -> None:
@@ -84,9 +83,9 @@ def test_a_broker_without_timers_waits_the_nearest_level(
 ) -> None:
     broker.store("T", 0, b"x", UNIQ_KEY="ID")
     if refusal == "old":
-        broker.script(RequestCode.TIMER_STATUS, is_old)
+        broker.script(RequestCode.LIST_TIMERS, is_old)
     else:  # timers switched off, or a limit
-        broker.script(RequestCode.TIMER_STATUS, has_timers)
+        broker.script(RequestCode.LIST_TIMERS, has_timers)
         broker.script(SEND, ResponseCode.MESSAGE_ILLEGAL)
 
     async def test() -> None:
@@ -103,7 +102,7 @@ def test_a_broker_without_timers_waits_the_nearest_level(
 
 def test_a_message_no_broker_takes_back_waits_here(run: Run, cluster: Cluster, broker: Broker) -> None:
     broker.store("T", 0, b"x")
-    broker.script(RequestCode.TIMER_STATUS, *[has_timers] * 3)
+    broker.script(RequestCode.LIST_TIMERS, *[has_timers] * 3)
     broker.script(SEND, *[ResponseCode.SYSTEM_BUSY] * 6)
     broker.script(BACK, ResponseCode.SYSTEM_ERROR)
 

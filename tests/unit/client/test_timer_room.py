@@ -189,7 +189,9 @@ def test_a_due_time_travels_as_a_property(run: Run, cluster: Cluster, broker: Br
         {"TIMER_DELAY_MS": "250"},
         {},
     ]
-    assert wheel.asked == [RequestCode.TIMER_STATUS]  # once, before the first of them
+    assert wheel.asked == [RequestCode.LIST_TIMERS]  # once, before the first of them
+    (asked,) = broker.requests(RequestCode.LIST_TIMERS)
+    assert wire.TimerQuery.decode(asked.body).tier == wire.TIER_NEAR, "files of the far tier are not waited for"
 
 
 def test_an_illegal_due_time_does_not_leave(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
@@ -617,7 +619,7 @@ def test_after_a_new_connection_the_broker_is_asked_again(run: Run, cluster: Clu
         async with client(cluster) as mq:
             with pytest.raises(TimersMissingError):
                 await mq.send("T", b"1", after=5)
-            broker.forget_script(RequestCode.TIMER_STATUS)
+            broker.forget_script(RequestCode.LIST_TIMERS)
             Wheel(broker)
             with pytest.raises(TimersMissingError):
                 await mq.send("T", b"1", after=5)
@@ -629,8 +631,8 @@ def test_after_a_new_connection_the_broker_is_asked_again(run: Run, cluster: Clu
 
 
 def test_a_question_without_answer_stored_nothing(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
-    broker.forget_script(RequestCode.TIMER_STATUS)
-    broker.script(RequestCode.TIMER_STATUS, CUT, wheel.answer)
+    broker.forget_script(RequestCode.LIST_TIMERS)
+    broker.script(RequestCode.LIST_TIMERS, CUT, wheel.answer)
 
     async def test() -> None:
         async with client(cluster, ProducerOptions(retries_count=0)) as mq:

@@ -108,3 +108,19 @@ def test_who_is_no_member_any_more_is_forgotten() -> None:
     counting = counting_of(b=30, c=20, d=10)
     assert counting.forget_others(("a", "b")) == ["c", "d"]
     assert counting.followed.keys() == {"b"}
+
+
+def test_who_leaves_the_set_by_itself_counts_from_its_next_session_on() -> None:
+    """It stops, or begins with an empty directory: what it had would let it in again."""
+    counting = counting_of(b=30, c=20)
+    assert counting.forget_left(("a", "b", "c"), ("a", "c")) == ["b"]
+    assert counting.end_of("b") is None
+    assert counting.hello("b", ("b", 2))
+    assert (counting.end_of("b"), counting.end_of("c")) == (None, 20)
+
+
+def test_whom_the_leader_drops_goes_on_in_its_session() -> None:
+    counting = counting_of(b=30, c=20)
+    counting.propose(REVISION, ("a", "b"))
+    assert counting.forget_left(("a", "b", "c"), ("a", "b")) == []
+    assert counting.end_of("c") == 20

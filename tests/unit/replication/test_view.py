@@ -108,3 +108,10 @@ def test_the_storage_of_the_far_tier_stays_named_whatever_changes() -> None:
         assert changed.far == "mark"
     with pytest.raises(ValueError, match="lies in the storage with the mark"):
         view.with_far("another")
+
+
+def test_after_a_restore_the_first_of_too_many_others_count() -> None:
+    others = [f"m{number}" for number in range(10)]
+    view = view_after_restore("m3", others, (3, 9), view_of("a", "ab"))
+    assert view.learners == ("m0", "m1", "m2", "m4", "m5", "m6")
+    assert len(view.members) == GROUP_MEMBERS_MAX

@@ -320,7 +320,7 @@ class FarKeeper:
         def opened_job(tier: Tier) -> T:
             if self.storage.enter(tier) and may_sweep:
                 self._sweep_now(tier)
-            return job(tier)
+            return self.storage.do(tier, job, writes=writes)
 
         self._busy = True
         self._helpers.work(opened_job, self._unless_detached(lambda result: self._ran(result, then)), writes=writes)

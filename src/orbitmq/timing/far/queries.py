@@ -23,7 +23,7 @@ from orbitmq.timing.far.changes import source_of_far
 from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.log_reads import Read, read_units
 from orbitmq.timing.far.state import FarState
-from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, Found
+from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, Found, Tier
 from orbitmq.timing.timers.changes import known_key
 
 INSTANT_MS_MAX = 1 << 62
@@ -163,9 +163,16 @@ class _Search:
         self._ask(self._query)
 
     def _ask(self, query: FarQuery) -> None:
-        views = self._state.files.views(query)
+        views, storage = self._state.files.views(query), self._keeper.storage
+
+        def find(tier: Tier) -> Found:
+            found = tier.find(views, query)
+            if found.damaged:
+                storage.check(tier)
+            return found
+
         if views:
-            self._keeper.ask(lambda tier: tier.find(views, query), lambda found: self._from_files(query, found))
+            self._keeper.ask(find, lambda found: self._from_files(query, found))
         else:
             self._answer(False)
 

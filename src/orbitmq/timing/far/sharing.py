@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from orbitmq.timing.far.state_file import StateFile
-from orbitmq.timing.far.tier import Tier, refuse_foreign, refuse_other_storage
+from orbitmq.timing.far.tier import FarFileDamagedError, Tier, refuse_foreign, refuse_other_storage
 from orbitmq.timing.far.writers import written_by
+
+T = TypeVar("T")
 
 
 def _have_all(position: int) -> bool:
@@ -73,6 +75,23 @@ class StorageEntry:
             self.writer = tier.lead(sharing.directory, "", sharing.takes_over, sharing.epoch)
         self.is_open = True
         return True
+
+    def do(self, tier: Tier, job: Callable[[Tier], T], *, writes: bool) -> T:
+        """A step in storage that was entered, which `writes` files or does not. Raises what `job` does, and as `check`."""
+        try:
+            result = job(tier)
+        except FarFileDamagedError:
+            self.check(tier)
+            raise
+        if writes:
+            self.check(tier)
+        return result
+
+    def check(self, tier: Tier) -> None:
+        """After files were written, or one was missed: a mount that is lost leaves an empty directory, in which both happens. Raises
+        FarTierError where the storage is not there any more."""
+        if self.sharing.mark:
+            refuse_other_storage(tier.mark(""), self.sharing.mark)
 
     @property
     def has_to_claim(self) -> bool:

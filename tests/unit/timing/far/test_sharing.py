@@ -316,6 +316,51 @@ def test_storage_that_is_away_only_costs_time(leader: LittleFar, tmp_path: Path)
     assert len(leader.wheel()) == 4
 
 
+@pytest.mark.parametrize("held_at", ["land", "compact"])
+def test_a_file_written_while_the_storage_went_away_is_not_believed(
+    held_at: str, leader: LittleFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount that is lost leaves an empty directory, which takes the file: what it took stays where it was."""
+    landed(leader, days=5)
+    landed(leader, days=20)
+    real = getattr(leader.tier, held_at)
+    held: list[str] = []
+
+    def losing(*arguments: object) -> object:
+        if held:
+            return real(*arguments)
+        held.append(held_at)
+        result = real(*arguments)
+        (tmp_path / "far").rename(tmp_path / "away")
+        (tmp_path / "far").mkdir()
+        return result
+
+    monkeypatch.setattr(leader.tier, held_at, losing)
+    leader.send(leader.clock.now_ms() + 10 * DAY_MS)
+    leader.far.compact()
+    leader.advance(HOUR_MS)
+    assert held, "it was in that step"
+    assert leader.far.keeper is not None
+    assert "bears no mark" in (leader.far.keeper.trouble or "")
+    shutil.rmtree(tmp_path / "far")
+    (tmp_path / "away").rename(tmp_path / "far")
+    for name in set(tmp_path.glob("far/*/*.parquet")) - {tmp_path / "far" / one for one in leader.far.held.files.names}:
+        name.unlink()  # as if it had been written into the directory below the mount
+    leader.advance(21 * DAY_MS)
+    assert leader.far.held.files.reasons() == {}
+    assert len(leader.wheel()) == 7, "each once"
+
+
+def test_a_question_while_the_storage_is_away_finds_no_damage(leader: LittleFar, tmp_path: Path) -> None:
+    landed(leader)
+    (tmp_path / "far").rename(tmp_path / "away")
+    leader.tier.stop()
+    (tmp_path / "far").mkdir()
+    with pytest.raises(FarUnreachableError, match="bears no mark"):
+        leader.find(message_id="U1")
+    assert leader.far.held.files.reasons() == {}
+
+
 def test_who_leads_a_group_claims_the_storage_before_it_has_anything_to_write(
     leader: LittleFar, tmp_path: Path
 ) -> None:

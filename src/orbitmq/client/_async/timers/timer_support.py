@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ClientError, ConnectionLostError, TimersMissingError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerSelector
+from orbitmq.protocol.remoting.timer_bodies import TIER_NEAR, TimerQuery
 from orbitmq.protocol.remoting.versions import version_name, version_ordinal
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _TIMERS_SINCE: Final = version_ordinal("5.0.0")
 
-_NOBODY: Final = TimerSelector(topic="TBW102", message_id="-")
-"""A question that is answered quickly and finds nothing."""
+_NOTHING: Final = TimerQuery(topic="TBW102", tier=TIER_NEAR, limit=1)
+"""A question that is answered quickly and finds nothing: one that names a message would look into the files of the far tier."""
 
 
 class TimerSupport(Enum):
@@ -66,7 +66,7 @@ class KnownSupport:
     async def _ask(self, address: str, broker_name: str, timeout_ms: int) -> tuple[TimerSupport, str]:
         try:
             answer = await self._client.network.invoke(
-                address, RequestCode.TIMER_STATUS, {}, ChangeTimers(selector=_NOBODY).encode(), timeout_ms=timeout_ms
+                address, RequestCode.LIST_TIMERS, {}, _NOTHING.encode(), timeout_ms=timeout_ms
             )
         except ClientError as error:
             raise ConnectionLostError(

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from orbitmq.limits.engine import ENGINE_VALUE_BYTES_MAX
+from orbitmq.replication.epoch_marks import EPOCH_MAX
 from orbitmq.replication.view import View
 from orbitmq.server.replication.engines.group_engine import MemberPlace
 
@@ -76,8 +77,8 @@ def read_view(group: str, text: bytes) -> View:
     for names in (view.in_sync, view.learners):
         if list(names) != sorted(names):
             raise ValueError(f"its members {', '.join(names)} are not in order")
-    if max(view.epoch, view.serial) > NUMBER_MAX:
-        raise ValueError(f"epoch {view.epoch} or change {view.serial} is beyond 64 bits")
+    if view.epoch > EPOCH_MAX or view.serial > NUMBER_MAX:
+        raise ValueError(f"epoch {view.epoch} or change {view.serial} is beyond what a log and a file can say")
     if view_text(group, view) != text:
         raise ValueError("it is not as a member writes it")
     return view

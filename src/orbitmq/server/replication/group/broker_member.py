@@ -333,10 +333,8 @@ class BrokerMember:
         view = None if self.driver is None else self.driver.replica.view
         if view is not None:
             self.naming.look(view, found, leads=self.duties.leads)
-        if found == self.places:
-            return
         self.places = found
-        self._record.are_at(found)
+        self._record.are_at(found, None if view is None else view.members)
 
     def _keep(self, epoch: KeptEpoch, done: Callable[[str], None]) -> None:
         self._record.keep(epoch, self.log.marks, done)

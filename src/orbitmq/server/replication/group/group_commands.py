@@ -118,7 +118,8 @@ class GroupCommands:
         successor, end = self._successor(wanted.successor), self._member.store.log.written_end
         epoch = driver.replica.epoch
         if not successor:
-            raise GroupRefused("no other member is in sync", remedy="look at `orbitmq replica status`")
+            which = f"with the id {wanted.successor} " if wanted.successor else ""
+            raise GroupRefused(f"no other member {which}is in sync", remedy="look at `orbitmq replica status`")
         if not driver.switch_to(successor):
             raise GroupRefused(f"{successor} cannot lead now: this member does not serve")
         await self._until(lambda: driver.replica.epoch > epoch or not driver.replica.switching_to)
@@ -208,9 +209,9 @@ class GroupCommands:
                 f"the engine knows the group again, and {held.view.leader or 'nobody'} leads",
                 remedy="start this member again",
             )
-        wanted_view = view_after_restore(
-            own, member.source.places, (seen.epoch, seen.serial), held.view, far=member.far.named
-        )
+        others = [place.name for place in await engine.places(group)]
+        others += sorted(member.source.places)  # who was a member lately, and is not present
+        wanted_view = view_after_restore(own, others, (seen.epoch, seen.serial), held.view, far=member.far.named)
         if (await engine.compare_and_set(group, held.revision, wanted_view)).view != wanted_view:
             raise GroupRefused("the group has changed meanwhile", remedy="ask again")
         member.duties.accept_loss()
@@ -242,6 +243,13 @@ class GroupCommands:
             raise GroupRefused("this member does not lead", remedy="ask the leader")
         if not name:
             return False
+        if any(one.member == name for one in self._member.port.connections) and driver.member.hears(
+            name, self._member.process.clock.monotonic_ns()
+        ):
+            raise GroupRefused(
+                f"member {name} is there and follows",
+                remedy="stop it first; ids change when a member goes: `orbitmq replica status`",
+            )
         held = await self._member.calls.engine.read(self._member.own.group)
         try:
             wanted = None if held.view is None else held.view.remove(name)
@@ -273,6 +281,7 @@ class GroupCommands:
                 f"its log ends at {end}, the leader's at {leader_end}",
                 remedy="look which of both logs counts; or ask for it although they have parted, and what this one has is only put aside",
             )
+        await self._leave_set()
         aside = await decide_aside(kept, process.clock, leader_end)
         begins_again = member.changes.begins_again
         logger.warning(
@@ -290,13 +299,7 @@ class GroupCommands:
         view = held.view
         if view is None:
             raise GroupRefused("the engine knows nothing of this group", remedy="see `orbitmq replica accept-loss`")
-        if view.leader == own.name:
-            raise GroupRefused("this member leads", remedy="let another one lead first: orbitmq replica switch")
-        if own.name in view.in_sync and not view.may_drop(own.name):
-            raise GroupRefused(
-                f"this member is in sync, and without it fewer would be than {view.in_sync_min}, which a confirmed message needs",
-                remedy="have another one catch up first: `orbitmq replica status`",
-            )
+        self._refuse_needed(view)
         places = await member.calls.engine.places(own.group)
         leader = next((place.address for place in places if place.name == view.leader), "")
         if not leader:
@@ -313,6 +316,25 @@ class GroupCommands:
         if found is None or not found.master:
             raise GroupRefused(f"the broker at {leader} does not say that it leads", remedy="ask again")
         return found.master_commit_log_max_offset
+
+    def _refuse_needed(self, view: View) -> None:
+        own = self._member.own.name
+        if view.leader == own:
+            raise GroupRefused("this member leads", remedy="let another one lead first: orbitmq replica switch")
+        if own in view.in_sync and not view.may_drop(own):
+            raise GroupRefused(
+                f"this member is in sync, and without it fewer would be than {view.in_sync_min}, which a confirmed message needs",
+                remedy="have another one catch up first: `orbitmq replica status`",
+            )
+
+    async def _leave_set(self) -> None:
+        """Nobody counts on this member any more. Of two that ask at once the second one hears that it is needed. Raises
+        GroupRefused, EngineError."""
+        member, own = self._member, self._member.own
+        held = await member.calls.engine.read(own.group)
+        while held.view is not None and own.name in held.view.in_sync:
+            self._refuse_needed(held.view)
+            held = await member.calls.engine.compare_and_set(own.group, held.revision, held.view.leave(own.name))
 
     async def _until(self, is_done: Callable[[], bool], limit_ms: int = GROUP_SWITCH_ANSWER_MS) -> None:
         for _ in range(limit_ms // GROUP_TICK_MS):

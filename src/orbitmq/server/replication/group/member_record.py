@@ -9,7 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from orbitmq.clock import Clock
@@ -79,10 +79,11 @@ class MemberRecord:
             return await self.file.saved()
         return await self.file.saved(lambda done: self.keep(epoch, marks, done))
 
-    def are_at(self, others: Mapping[str, MemberPlace]) -> None:
-        """The others are there now; who is not named may be where it was. Their main ports are kept too: a start that meets damage in the
-        log asks there."""
-        known = {**self.places, **{name: place.ha_address for name, place in others.items()}}
+    def are_at(self, others: Mapping[str, MemberPlace], members: Collection[str] | None) -> None:
+        """The others are there now; of `members`, where those are known, who is not named may be where it was, and nobody else is. Their
+        main ports are kept too: a start that meets damage in the log asks there."""
+        before = {name: port for name, port in self.places.items() if members is None or name in members}
+        known = {**before, **{name: place.ha_address for name, place in others.items()}}
         state, is_news = self.file.state, known != self.places
         for place in others.values():
             is_news = state.note_copy(place.address) or is_news

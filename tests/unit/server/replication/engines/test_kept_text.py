@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.replication.epoch_marks import EPOCH_MAX
 from orbitmq.replication.view import View, first_view
 from orbitmq.server.replication.engines.group_engine import MemberPlace
 from orbitmq.server.replication.engines.kept_text import (
@@ -61,7 +62,8 @@ def test_keys_of_one_group_are_never_those_of_another() -> None:
         (of_view(epoch=-1), "out of range"),
         (of_view(epoch=1.5), "float"),
         (of_view(serial=0), "out of range"),
-        (of_view(serial=2**64), "beyond 64 bits"),
+        (of_view(serial=2**64), "beyond what a log and a file can say"),
+        (of_view(epoch=EPOCH_MAX + 1), "beyond what a log and a file can say"),
         (of_view(in_sync=[]), "no members"),
         (of_view(in_sync=["a", "a"]), "no members"),
         (of_view(in_sync=["b", "a"], learners=["c"]), "not in order"),

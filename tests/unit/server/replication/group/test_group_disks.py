@@ -131,6 +131,23 @@ async def test_a_member_begins_anew_by_a_command(group: GroupInProcess) -> None:
     assert await group.send(leader, b"next") == ResponseCode.SUCCESS
 
 
+async def test_of_two_members_that_are_to_begin_anew_at_once_the_second_one_hears_that_it_is_needed(
+    group: GroupInProcess,
+) -> None:
+    leader = await begun(group, "a", "b", "c")
+    others = [name for name in "abc" if name != leader]
+    answers = await asyncio.gather(*(group.call(name, reseed()) for name in others))
+    assert sorted(answer.code for answer in answers) == [ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION]
+    (refused,) = [answer.remark or "" for answer in answers if answer.code != ResponseCode.SUCCESS]
+    assert "this member is in sync, and without it fewer would be than 2" in refused
+    asked = next(name for name, answer in zip(others, answers, strict=True) if answer.code == ResponseCode.SUCCESS)
+    assert await group.send(leader, b"at two") == ResponseCode.SUCCESS
+    await group.stop(asked)
+    await group.start(asked)
+    await group.until_level("a", "b", "c")
+    assert group.bodies(asked) == [b"first", b"at two"]
+
+
 async def test_who_has_stopped_because_it_has_more_begins_anew_only_where_somebody_says_so(
     group: GroupInProcess,
 ) -> None:

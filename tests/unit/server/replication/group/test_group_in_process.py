@@ -204,7 +204,10 @@ async def test_the_last_of_three_leads_when_the_loss_is_accepted_and_the_others_
     await group.create_topic("orders")
     assert await group.send(group.leader, b"before") == ResponseCode.SUCCESS
     await group.until_level("a", "b", "c")
-    last = next(name for name in "abc" if name != group.leader)
+    first, last = group.leader, next(name for name in "abc" if name != group.leader)
+    living = ForgetRequest(broker_id=group.member(first).member_id(last))
+    told = await group.call(first, request(RequestCode.FORGET_SLAVE, {}, living.encode()))
+    assert f"member {last} is there and follows" in told.remark, "ids change when a member goes: this one was not meant"
     for name in {"a", "b", "c"} - {last}:
         await group.kill(name)
     command = request(
