@@ -33,7 +33,7 @@ from orbitmq.timing.far.state_file import SavedState, StateFile, decode_state
 __all__ = ["little_bounds"]
 
 SEEDS = range(12)
-CAUGHT_WITHIN = 30
+CAUGHT_WITHIN = 120
 STEPS = 30
 MARK = "ab" * 16
 
