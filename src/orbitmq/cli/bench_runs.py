@@ -21,7 +21,7 @@ from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ClientError, SendFailedError
-from orbitmq.limits.cli import BENCH_CATCH_UP_S, BENCH_JOIN_S, BENCH_SAMPLES_MAX
+from orbitmq.limits.cli import BENCH_CATCH_UP_S, BENCH_JOIN_S, BENCH_LOOK_S, BENCH_SAMPLES_MAX
 
 if TYPE_CHECKING:
     from orbitmq.client import Client, Consumer, Producer, ReceivedMessage
@@ -31,13 +31,16 @@ WARM_UP_COUNT: Final = 64
 
 
 class SendPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send. count or duration_s ends it, whichever comes first. rate: messages a second, None for as fast as it goes."""
+    """What to send. count or duration_s ends it, whichever comes first; one of them may be None.
+
+    rate: messages a second, None for as fast as it goes.
+    """
 
     topic: str
     size: int
     in_flight: int
     count: int | None
-    duration_s: float
+    duration_s: float | None
     rate: float | None
     delay_level: int = 0
     tag: str | None = None
@@ -82,7 +85,7 @@ class SendRun:
         plan, loop, clock = self._plan, asyncio.get_running_loop(), SystemClock()
         while plan.count is None or self._next < plan.count:
             due_s = schedule.due_s(self._next, loop.time())
-            if due_s - began_s >= plan.duration_s:
+            if plan.duration_s is not None and due_s - began_s >= plan.duration_s:
                 return
             number = self._next
             self._next += 1
@@ -233,10 +236,12 @@ async def run_delays(client: Client, plan: SendPlan, delay_ms: int) -> dict[str,
         await consuming.joined(worker)
         sent = await sending.run()
         arrived = consuming.received.numbers(sending.run_id)
-        for _ in range(round((delay_ms / 1000 + BENCH_CATCH_UP_S) / 0.05)):
-            if worker.done() or not sending.stored.missing_from(arrived):
+        loop = asyncio.get_running_loop()
+        last_due_s = loop.time() + delay_ms / 1000
+        while not worker.done() and sending.stored.missing_from(arrived):
+            if loop.time() - max(last_due_s, consuming.last_s) > BENCH_CATCH_UP_S:
                 break
-            await asyncio.sleep(0.05)
+            await asyncio.wait([worker], timeout=BENCH_LOOK_S)
     finally:
         await end(worker)
     received = consuming.received

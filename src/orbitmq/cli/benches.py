@@ -32,6 +32,15 @@ app = typer.Typer(
 SizeOption = Annotated[int, typer.Option("--size", min=24, max=4_194_304, help="Bytes of a body.")]
 InFlightOption = Annotated[int, typer.Option("--in-flight", min=1, max=4_096, help="Sends that wait for their answer.")]
 DurationOption = Annotated[str, typer.Option("--duration", "-d", help="End after this time: 10s, 5m.")]
+SendingDurationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--duration",
+        "-d",
+        help="End after this time: 10s, 5m. If not given: with --count however long that needs, else ten seconds, of delays five.",
+        show_default=False,
+    ),
+]
 RateOption = Annotated[
     float | None,
     typer.Option("--rate", min=0.01, help="Messages a second; as fast as it goes if not given.", show_default=False),
@@ -49,7 +58,7 @@ def send(
     topic: TopicArgument,
     size: SizeOption = 1_024,
     in_flight: InFlightOption = 16,
-    duration: DurationOption = "10s",
+    duration: SendingDurationOption = None,
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many.", show_default=False)] = None,
     rate: RateOption = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.", show_default=False)] = None,
@@ -62,7 +71,7 @@ def send(
         size=size,
         in_flight=in_flight,
         count=count,
-        duration_s=parse_span_ms("--duration", duration) / 1000,
+        duration_s=_sending_s(duration, count, "10s"),
         rate=rate,
         tag=tag,
     )
@@ -120,7 +129,7 @@ def delay(
     ] = None,
     size: SizeOption = 128,
     in_flight: InFlightOption = 16,
-    duration: DurationOption = "5s",
+    duration: SendingDurationOption = None,
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many.", show_default=False)] = None,
     rate: RateOption = 200.0,
 ) -> None:
@@ -137,7 +146,7 @@ def delay(
         size=size,
         in_flight=in_flight,
         count=count,
-        duration_s=parse_span_ms("--duration", duration) / 1000,
+        duration_s=_sending_s(duration, count, "5s"),
         rate=rate,
         delay_level=level,
     )
@@ -145,6 +154,13 @@ def delay(
     _show(told)
     if told["failed"] or told["lost"] or told["early"] or told["duplicates"]:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _sending_s(duration: str | None, count: int | None, otherwise: str) -> float | None:
+    """For how long is sent; None until the count is reached."""
+    if duration is None and count is not None:
+        return None
+    return parse_span_ms("--duration", duration or otherwise) / 1000
 
 
 def _show(told: Mapping[str, Any]) -> None:

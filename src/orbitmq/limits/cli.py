@@ -23,7 +23,10 @@ BENCH_JOIN_S: Final = 30.0
 """How long the consumer of a delay run may take until it has queues."""
 
 BENCH_CATCH_UP_S: Final = 10.0
-"""How long a delay run waits for messages after the last one was due."""
+"""How long a delay run waits while nothing comes, after the last message was due: what comes late still comes."""
+
+BENCH_LOOK_S: Final = 0.05
+"""Pause between two looks whether all have come."""
 
 # --- waiting for a cluster -------------------------------------------------------------------------------------------
 CLI_TIMEOUT_MS: Final = 5_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.cli import bench_runs
+from orbitmq.cli import bench_runs, benches
 from orbitmq.cli.bench_account import marked_body
 from orbitmq.cli.bench_runs import Consuming, make_known
 from orbitmq.errors import ClientError
@@ -106,6 +106,16 @@ def test_a_delay_run_begins_when_its_consumer_has_queues(
     else:
         with pytest.raises(ClientError, match="got no queue"):
             asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [((None, 5_000), None), ((None, None), 5.0), (("3s", 5_000), 3.0), (("3s", None), 3.0)]
+)
+def test_a_count_alone_is_sent_however_long_that_needs(
+    given: tuple[str | None, int | None], seconds: float | None
+) -> None:
+    duration, count = given
+    assert benches._sending_s(duration, count, "5s") == seconds
 
 
 def test_a_topic_that_nobody_gets_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
