@@ -13,9 +13,9 @@ from unittest import mock
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.attendance import LeaderWatch
 from orbitmq.replication.counting import LeaderCounting
-from orbitmq.replication.following import FollowerSession, NotFollowed
+from orbitmq.replication.following import FollowerSession
 from orbitmq.replication.replica import HANDLERS, Replica
-from orbitmq.replication.replica_steps import KeptEpoch, LogIs, ReplicaRole, Welcome
+from orbitmq.replication.replica_steps import KeptEpoch, LogIs, ReplicaRole, StopMember, Welcome
 from orbitmq.replication.view import View
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -113,7 +113,7 @@ def epoch_not_durable() -> Iterator[None]:
     def keep(self: Replica, epoch: int, serial: int) -> None:
         self.kept = KeptEpoch(epoch, serial, self.kept.boot if self.has_lost_end else self._boot)
         self.is_kept = False
-        self._effects.append(steps.KeepEpoch(0, 0, self.kept.boot))
+        self._effects.append(KeptEpoch(0, 0, self.kept.boot))
 
     def kept(self: Replica, given: steps.EpochKept) -> None:
         if not self.is_kept:
@@ -129,7 +129,7 @@ def epoch_not_durable() -> Iterator[None]:
 def cut_by_length() -> Iterator[None]:
     """Logs are one up to the end of the shorter one."""
 
-    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | NotFollowed:
+    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | StopMember:
         return min(log.written, leader.end)
 
     with mock.patch.object(FollowerSession, "compare", compare):
@@ -150,7 +150,7 @@ def report_beyond_the_end_counted() -> Iterator[None]:
     """A follower that is beyond its leader's end is taken for one that has everything (RocketMQ 3015)."""
     correct = FollowerSession.compare
 
-    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | NotFollowed:
+    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | StopMember:
         return log.written if log.written > leader.end else correct(self, log, confirmed, leader)
 
     with (
@@ -172,7 +172,7 @@ def cut_below_what_was_confirmed() -> Iterator[None]:
     """A member throws away what it confirmed, because its leader lacks it: no life may need that."""
     correct = FollowerSession.compare
 
-    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | NotFollowed:
+    def compare(self: FollowerSession, log: LogIs, confirmed: int, leader: Welcome) -> int | StopMember:
         return correct(self, log, 0, leader)
 
     with mock.patch.object(FollowerSession, "compare", compare):

@@ -162,7 +162,7 @@ class Life:
 
     # --- effects --------------------------------------------------------------------------------------------------------
 
-    def _keep_epoch(self, machine: Machine, effect: steps.KeepEpoch) -> None:
+    def _keep_epoch(self, machine: Machine, effect: steps.KeptEpoch) -> None:
         machine.keeping_ms = max(machine.keeping_ms, self.now_ms) + self.rng.choice((1, 1, 5, 40))
         self.at(machine.keeping_ms - self.now_ms, self._kept, machine, machine.life, KeptEpoch(*effect))
 
@@ -482,7 +482,7 @@ class Life:
 
 
 DRIVER: Final[dict[type[Any], str]] = {
-    steps.KeepEpoch: "_keep_epoch",
+    steps.KeptEpoch: "_keep_epoch",
     steps.AskEngine: "_ask_engine",
     steps.SendMessage: "_send_message",
     steps.StreamLog: "_stream_log",

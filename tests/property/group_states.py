@@ -225,7 +225,7 @@ class World:
         """What it leads to at once. An epoch is on the disk, and what is confirmed dispatched, without anything between."""
         log = node.log
         match effect:
-            case steps.KeepEpoch():
+            case steps.KeptEpoch():
                 node.kept = KeptEpoch(*effect)
                 return [steps.EpochKept(effect.epoch)]
             case steps.AskEngine(number, _, None):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unittest import mock
 
 import msgspec
@@ -61,15 +61,7 @@ class MemberBroker(NetworkedBroker):
 
     def _made_role(self, process: Surroundings, file: ConfigFile) -> GroupRole:
         with mock.patch.object(broker_member, "opened_engine", return_value=self._engine.client(self.loop)):
-            role = GroupRole(
-                process,
-                self.store,
-                self.appenders,
-                self.derived,
-                cast(Any, Registrar(process.settings)),
-                file,
-                settle=lambda: None,
-            )
+            role = GroupRole(self._parts(process, file, Registrar(process.settings)))
         role.changes.takes_over = self.broker.core.survivors.take_over
         role.changes.goes_on = self.broker.core.survivors.expect_nobody
         self.broker.rooms.pulls.is_withdrawn = lambda: role.is_outside

@@ -38,6 +38,7 @@ from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.fine_timer import LoopTimer
 from orbitmq.server.registration import BrokerIdentity
 from orbitmq.server.replication import asking, master_tables, replication_role, slave_port
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group import broker_member, member_port
 from orbitmq.server.replication.group.group_role import GroupRole
 from orbitmq.server.replication.replication_role import ReplicationRole
@@ -114,6 +115,11 @@ class NetworkedBroker(TimerBroker):
     def _made_role(self, process: Surroundings, file: ConfigFile) -> Any:
         """Its part in replication."""
         raise NotImplementedError
+
+    def _parts(self, process: Surroundings, file: ConfigFile, registrar: Registrar) -> BrokerParts:
+        return BrokerParts(
+            process, self.store, self.appenders, self.derived, cast(Any, registrar), file, settle=lambda: None
+        )
 
     async def _begin(self) -> None:
         """In the order of the server."""

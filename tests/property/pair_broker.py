@@ -72,18 +72,8 @@ class PairBroker(NetworkedBroker):
         super().__init__(root, files, clock, shape, network, others, settings)
 
     def _made_role(self, process: Surroundings, file: ConfigFile) -> ReplicationRole:
-        return ReplicationRole(
-            process,
-            self.store,
-            self.appenders,
-            self.derived,
-            cast(Any, _Registrar(self._names, process.settings)),
-            MAIN_PORT,
-            file,
-            copied=cast(Any, None),
-            settle=lambda: None,
-            tables_changed=lambda: None,
-        )
+        parts = self._parts(process, file, _Registrar(self._names, process.settings))
+        return ReplicationRole(parts, MAIN_PORT, copied=cast(Any, None), tables_changed=lambda: None)
 
     def _role_workers(self) -> list[SteppedWorker]:
         return [cast(SteppedWorker, self.role._reader), cast(SteppedWorker, self.role._saver)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from orbitmq.replication.replica_steps import AskEngine, EngineHolds, KeptEpoch
+from orbitmq.replication.replica_steps import AskEngine, EngineHolds, KeptEpoch, StopMember
 from orbitmq.replication.view import View
 
 RESTORED: Final = "it was put back to a backup, or is another one: stop all members, and say with accept-loss which has the log that counts"
@@ -21,13 +21,6 @@ class Asked(NamedTuple):
 
     number: int
     seen: KeptEpoch
-
-
-class WentBack(NamedTuple):
-    """The engine has forgotten what it said before."""
-
-    reason: str
-    remedy: str = RESTORED
 
 
 class EngineQuestions:
@@ -55,18 +48,19 @@ class EngineQuestions:
         self.asked = None
         return True
 
-    def answered(self, given: EngineHolds) -> View | WentBack | None:
-        """What is believed of an answer; None: nothing new."""
+    def answered(self, given: EngineHolds) -> View | StopMember | None:
+        """What is believed of an answer; None: nothing new. Or what the engine has forgotten."""
         asked, view = self.asked, given.view
         if asked is None or asked.number != given.number:
             return None
         self.asked = None
         seen = f"epoch {asked.seen.epoch} and change {asked.seen.serial} were seen"
         if view is None:
-            self.has_gone_back = asked.seen.serial > 0
-            return WentBack(f"the engine knows nothing of this group, and {seen}") if asked.seen.serial else None
-        self.has_gone_back = view.lies_before(asked.seen.epoch, asked.seen.serial)
+            self.has_gone_back, what = asked.seen.serial > 0, "knows nothing of this group"
+        else:
+            self.has_gone_back = view.lies_before(asked.seen.epoch, asked.seen.serial)
+            what = f"has gone back to epoch {view.epoch} and change {view.serial}"
         if self.has_gone_back:
-            return WentBack(f"the engine has gone back to epoch {view.epoch} and change {view.serial}, and {seen}")
+            return StopMember(f"the engine {what}, and {seen}", RESTORED)
         self.revision = given.revision
         return view

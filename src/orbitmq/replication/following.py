@@ -10,17 +10,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from orbitmq.replication.epoch_marks import EpochMarks, SharedLog
-from orbitmq.replication.replica_steps import LogIs, Records, Welcome
-
-
-class NotFollowed(NamedTuple):
-    """Why a log cannot follow, and what to do."""
-
-    reason: str
-    remedy: str
+from orbitmq.replication.replica_steps import LogIs, Records, StopMember, Welcome
 
 
 class FollowerSession:
@@ -45,22 +36,22 @@ class FollowerSession:
         self.end()
         self.number += 1
 
-    def compare(self, log: LogIs, confirmed: int, leader: Welcome) -> int | NotFollowed:
-        """Up to where our log is the leader's: where to cut it, if it goes on."""
+    def compare(self, log: LogIs, confirmed: int, leader: Welcome) -> int | StopMember:
+        """Up to where our log is the leader's: where to cut it, if it goes on. Or why it cannot follow."""
         shared = EpochMarks(log.marks).shared(log.written, EpochMarks(leader.marks), leader.end)
         if not log.marks:  # before the first mark lies what the founder had: nobody has written that in two ways
             shared = SharedLog(min(log.written, leader.marks[0].start if leader.marks else leader.end), True)
         if not shared.is_known and log.marks:
-            return NotFollowed(
+            return StopMember(
                 "its log has nothing in common with its leader's", "put its store aside, and have it copied anew"
             )
         if shared.end < confirmed:
-            return NotFollowed(
+            return StopMember(
                 f"its leader's log is another one from {shared.end} on, and {confirmed} was confirmed here",
                 "a loss was accepted, or a disk has lost what it had: put its store aside, and have it copied anew",
             )
         if log.written and shared.end < leader.start:
-            return NotFollowed(
+            return StopMember(
                 f"it has the log up to {shared.end}, its leader's begins at {leader.start}",
                 "put its store aside, and have it copied anew",
             )

@@ -8,8 +8,7 @@ Rules of this file
 3. A follower compares and cuts before it reports anything in a session (`following`).
 4. Positions are reported when they are as safe as acknowledgements have to be: on the disk, or in memory (`in_memory`).
 5. Confirmed is what every member of the set has, in this epoch and of every set that may count (`counting`).
-6. A member that may have lost what it reported (`boot` is another run of the machine) neither leads nor follows before it was out of the
-   set.
+6. Who may have lost what it reported (`boot` is another run of the machine) neither leads nor follows before it was out of the set.
 7. One question is with the engine at a time. Its answer is compared with what was seen when it was asked; one with less stops the member.
 8. No clock: what time decides is told as inputs by `member`. `step` is the only way in, and effects are the only way out.
 """
@@ -21,15 +20,14 @@ from typing import Any, Final
 
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.counting import LeaderCounting
-from orbitmq.replication.engine_questions import EngineQuestions, WentBack
-from orbitmq.replication.following import FollowerSession, NotFollowed
+from orbitmq.replication.engine_questions import EngineQuestions
+from orbitmq.replication.following import FollowerSession
 from orbitmq.replication.replica_steps import Effect, FollowSession, Input, KeptEpoch, LogIs, ReplicaRole
 from orbitmq.replication.view import ACCEPTED_LOSS, View
 
 
 class Replica:
-    """`life` names this process, as no other; `boot` this run of the machine. `members` are those to say hello to while no view is
-    known."""
+    """`life` names this process, as no other, `boot` this run of the machine. While no view is known `members` are said hello to."""
 
     def __init__(
         self,
@@ -134,10 +132,8 @@ class Replica:
             return
         if self.counting.hello(said.sender, said.session):
             self._effects.append(steps.EndStream(said.sender))
-            log = self.log
-            self._send(
-                said.sender, steps.Welcome(self.name, self.epoch, said.session, log.marks, log.written, log.start)
-            )
+            end, start, marks = self.log.written, self.log.start, self.log.marks
+            self._send(said.sender, steps.Welcome(self.name, self.epoch, said.session, marks, end, start))
 
     def _follow(self, said: steps.Follow) -> None:
         if self._may_be(said.sender, said.session, said.position):
@@ -187,8 +183,8 @@ class Replica:
             return
         self.leader = said.sender
         end = following.compare(self.log, self.confirmed, said)
-        if isinstance(end, NotFollowed):
-            self._stop(*end)
+        if isinstance(end, steps.StopMember):
+            self._stop(end)
         elif end < self.log.written:
             following.cutting = end
             self._effects.append(steps.CutLog(end))
@@ -225,11 +221,9 @@ class Replica:
     def _log_is(self, log: LogIs) -> None:
         before, self.log = self.safe_end, log
         if self.role is ReplicaRole.LEADING:
-            is_safer = self.safe_end != before
             if self.counting.marker_end is None and log.marks and log.marks[-1].epoch == self.epoch:
-                self.counting.marker_end, is_safer = log.written, True
-            if is_safer:
-                self._count()
+                self.counting.marker_end = log.written
+            self._count()
         elif self.following.has_cut(log.written):
             self._match(log.written)
         elif self.following.is_matched and self.safe_end > before:
@@ -254,10 +248,8 @@ class Replica:
             self._effects.append(steps.ConfirmTo(end))
 
     def _begin_to_serve(self) -> None:
-        marker_end = self.counting.marker_end
-        if self.serves or self.role is not ReplicaRole.LEADING or marker_end is None:
-            return
-        if min(self.confirmed, self._dispatched) >= marker_end:
+        end, waits = self.counting.marker_end, self.role is ReplicaRole.LEADING and not self.serves
+        if waits and end is not None and min(self.confirmed, self._dispatched) >= end:
             self.serves = True
             self._effects.append(steps.Serve(self.epoch))
 
@@ -274,8 +266,8 @@ class Replica:
 
     def _engine_holds(self, given: steps.EngineHolds) -> None:
         view = self.questions.answered(given)
-        if isinstance(view, WentBack):
-            self._stop(*view)
+        if isinstance(view, steps.StopMember):
+            self._stop(view)
         elif view is not None and view.epoch >= self.epoch:  # else a newer one was heard of meanwhile
             self._adopt(view)
 
@@ -295,7 +287,7 @@ class Replica:
             self._keep(self.epoch, view.serial)
         elif view.serial > self.kept.serial:
             self.kept = self.kept._replace(serial=view.serial)
-            self._effects.append(steps.KeepEpoch(*self.kept))
+            self._effects.append(self.kept)
         if self.has_lost_end:
             if len(view.in_sync) > 1:
                 self._ask(view.leave(self.name))
@@ -333,7 +325,7 @@ class Replica:
         """Nothing is said before this is on the disk."""
         self.kept = KeptEpoch(epoch, serial, self.kept.boot if self.has_lost_end else self._boot)
         self.is_kept = False
-        self._effects.append(steps.KeepEpoch(*self.kept))
+        self._effects.append(self.kept)
 
     def _epoch_kept(self, given: steps.EpochKept) -> None:
         if given.epoch == self.epoch and not self.is_kept:
@@ -342,10 +334,9 @@ class Replica:
             self._begin_session()
 
     def _begin_to_lead(self) -> None:
-        view = self.view
-        if view is None or view.epoch != self.epoch or view.leader != self.name or view.claim != self.life:
-            return
-        if self.role is ReplicaRole.FOLLOWING and not self.has_lost_end:
+        view, ours = self.view, (self.epoch, self.name, self.life)
+        is_named = view is not None and (view.epoch, view.leader, view.claim) == ours
+        if is_named and self.role is ReplicaRole.FOLLOWING and not self.has_lost_end:
             self.role, self.leader = ReplicaRole.LEADING, self.name
             self.following.end()
             self._effects.append(steps.AppendMarker(self.epoch))
@@ -381,11 +372,11 @@ class Replica:
     def _send(self, to: str, message: steps.Message) -> None:
         self._effects.append(steps.SendMessage(to, message))
 
-    def _stop(self, reason: str, remedy: str) -> None:
+    def _stop(self, why: steps.StopMember) -> None:
         if self.role is ReplicaRole.LEADING:
             self._effects.append(steps.StepDown(self.epoch))
         self.role, self.serves = ReplicaRole.STOPPED, False
-        self._effects.append(steps.StopMember(reason, remedy))
+        self._effects.append(why)
 
 
 HANDLERS: Final[dict[type[Any], Callable[[Replica, Any], None]]] = {

@@ -25,7 +25,8 @@ class ReplicaRole(enum.Enum):
 
 
 class KeptEpoch(NamedTuple):
-    """What a member finds of its former life on the disk: see `KeepEpoch`."""
+    """What a member finds of its former life on the disk. As an effect: write it so that a power failure leaves it, then say `EpochKept`.
+    `boot` is the run of the machine in which this log counts with what is in its memory; empty where only its disk counts."""
 
     epoch: int = 0
     serial: int = 0
@@ -134,7 +135,7 @@ class DispatchedTo(NamedTuple):
 
 
 class EpochKept(NamedTuple):
-    """What `KeepEpoch` said is on the disk."""
+    """What was to be kept is on the disk."""
 
     epoch: int
 
@@ -199,15 +200,6 @@ Input = (
 )
 
 # --- effects, to be done in their order ----------------------------------------------------------------------------------
-
-
-class KeepEpoch(NamedTuple):
-    """Write it so that a power failure leaves it, then say `EpochKept`. `boot` is the run of the machine in which this log counts with what
-    is in its memory; empty where only its disk counts."""
-
-    epoch: int
-    serial: int
-    boot: str
 
 
 class AskEngine(NamedTuple):
@@ -295,7 +287,7 @@ class StopMember(NamedTuple):
 
 
 Effect = (
-    KeepEpoch
+    KeptEpoch
     | AskEngine
     | SendMessage
     | StreamLog

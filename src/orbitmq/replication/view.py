@@ -23,7 +23,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -152,25 +152,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the far tier of the group lies in the storage with the mark {self.far}")
         return self._next(far=mark)
 
-    def _next(
-        self,
-        *,
-        epoch: int | None = None,
-        leader: str | None = None,
-        claim: str | None = None,
-        in_sync: Iterable[str] | None = None,
-        learners: Iterable[str] | None = None,
-        far: str | None = None,
-    ) -> View:
-        return View(
-            epoch=self.epoch if epoch is None else epoch,
-            serial=self.serial + 1,
-            leader=self.leader if leader is None else leader,
-            claim=self.claim if claim is None else claim,
-            in_sync=tuple(sorted(self.in_sync if in_sync is None else in_sync)),
-            learners=tuple(sorted(self.learners if learners is None else learners)),
-            far=self.far if far is None else far,
-        )
+    def _next(self, **changes: Any) -> View:
+        for name in changes.keys() & {"in_sync", "learners"}:
+            changes[name] = tuple(sorted(changes[name]))
+        return msgspec.structs.replace(self, serial=self.serial + 1, **changes)
 
 
 def first_view(founder: str, others: Iterable[str] = (), *, far: str = "") -> View:

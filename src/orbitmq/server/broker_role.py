@@ -45,6 +45,7 @@ from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
 from orbitmq.server.messaging_port import MessagingPort
 from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group_places import SLAVE_PORT_STEP
 from orbitmq.server.replication.replication_role import ReplicationRole
 from orbitmq.server.replication.reseeding import put_aside
@@ -232,31 +233,22 @@ class BrokerRole:
 
     def _made_replication(self) -> ReplicationRole | GroupRole:
         led = LedByRocketMQ(self._reserve.files, self._process.settings.data)
-        kept = ConfigFile(self._reserve.files, self._process.settings.data / "config" / REPLICATION_FILE)
-
-        def settle() -> None:
-            led.settle(self.store.log, self.release, self.derived.timers)
-
-        if self._process.settings.replication.is_member:
-            from orbitmq.server.replication.group.group_role import GroupRole  # most brokers are in no group
-
-            member = GroupRole(
-                self._process, self.store, self.appenders, self.derived, self.registrar, kept, settle=settle
-            )
-            self.broker.rooms.pulls.is_withdrawn = lambda: member.is_outside
-            return member
-        return ReplicationRole(
+        parts = BrokerParts(
             self._process,
             self.store,
             self.appenders,
             self.derived,
             self.registrar,
-            self.port,
-            kept,
-            self._copied_tables(led),
-            settle=settle,
-            tables_changed=self._tables_copied,
+            ConfigFile(self._reserve.files, self._process.settings.data / "config" / REPLICATION_FILE),
+            settle=lambda: led.settle(self.store.log, self.release, self.derived.timers),
         )
+        if self._process.settings.replication.is_member:
+            from orbitmq.server.replication.group.group_role import GroupRole  # most brokers are in no group
+
+            member = GroupRole(parts)
+            self.broker.rooms.pulls.is_withdrawn = lambda: member.is_outside
+            return member
+        return ReplicationRole(parts, self.port, self._copied_tables(led), tables_changed=self._tables_copied)
 
     def _copied_tables(self, led: LedByRocketMQ) -> CopiedTables:
         broker, settings = self.broker, self._process.settings.broker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.replication.engine_questions import EngineQuestions, WentBack
-from orbitmq.replication.replica_steps import AskEngine, EngineHolds, KeptEpoch
+from orbitmq.replication.engine_questions import EngineQuestions
+from orbitmq.replication.replica_steps import AskEngine, EngineHolds, KeptEpoch, StopMember
 from orbitmq.replication.view import View
 
 SEEN = KeptEpoch(epoch=3, serial=8)
@@ -46,7 +46,7 @@ def test_an_engine_with_less_than_was_seen_when_it_was_asked_was_put_back(older:
     questions = EngineQuestions()
     questions.ask(None, SEEN)
     answer = questions.answered(EngineHolds(1, older, revision=12))
-    assert isinstance(answer, WentBack)
+    assert isinstance(answer, StopMember)
     assert f"gone back to epoch {older.epoch} and change {older.serial}" in answer.reason
     assert "accept-loss" in answer.remedy
     assert questions.revision == 0
@@ -58,7 +58,7 @@ def test_an_engine_without_this_group_is_new_to_a_new_member_and_lost_to_others(
     assert questions.answered(EngineHolds(1, None, revision=0)) is None
     assert questions.asked is None
     questions.ask(None, SEEN)
-    assert isinstance(questions.answered(EngineHolds(2, None, revision=0)), WentBack)
+    assert isinstance(questions.answered(EngineHolds(2, None, revision=0)), StopMember)
 
 
 def test_what_was_heard_while_the_question_was_under_way_does_not_count() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orbitmq.replication.epoch_marks import EpochMark
-from orbitmq.replication.following import FollowerSession, NotFollowed
-from orbitmq.replication.replica_steps import LogIs, Records, Welcome
+from orbitmq.replication.following import FollowerSession
+from orbitmq.replication.replica_steps import LogIs, Records, StopMember, Welcome
 
 OURS = ("b1", 1)
 
@@ -21,7 +21,7 @@ def records(position: int, data: bytes = b"12345678", confirmed: int = 0) -> Rec
     return Records("a", 5, OURS, position, data, confirmed, 0)
 
 
-def compared(log: LogIs, leader: Welcome, confirmed: int = 0) -> int | NotFollowed:
+def compared(log: LogIs, leader: Welcome, confirmed: int = 0) -> int | StopMember:
     return FollowerSession(log.written).compare(log, confirmed, leader)
 
 
@@ -49,7 +49,7 @@ def test_two_writers_of_one_epoch_are_told_apart() -> None:
     leader = Welcome("a", 5, OURS, (EpochMark(4, 0, "x"), EpochMark(5, 40, "y")), 90)
     assert compared(ours, leader, confirmed=40) == 40, "what nobody confirmed is cut"
     refused = compared(ours, leader, confirmed=60)
-    assert isinstance(refused, NotFollowed), "and what somebody did is not"
+    assert isinstance(refused, StopMember), "and what somebody did is not"
     assert "another one from 40 on" in refused.reason
 
 
@@ -68,13 +68,13 @@ def test_what_was_confirmed_here_is_never_cut() -> None:
     log, leader = log_of(60, (1, 0)), leader_of(90, (1, 0), (2, 40))
     assert compared(log, leader, confirmed=40) == 40
     refused = compared(log, leader, confirmed=48)
-    assert isinstance(refused, NotFollowed)
+    assert isinstance(refused, StopMember)
     assert "another one from 40 on, and 48 was confirmed" in refused.reason
 
 
 def test_a_log_of_another_group_does_not_follow() -> None:
     refused = compared(log_of(60, (1, 0)), leader_of(90, (2, 0)))
-    assert isinstance(refused, NotFollowed)
+    assert isinstance(refused, StopMember)
     assert "nothing in common" in refused.reason
 
 

@@ -34,6 +34,7 @@ from orbitmq.replication.settings import BrokerKind
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.addresses import endpoint
 from orbitmq.server.replication.asking import Asking
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.group_places import SLAVE_PORT_STEP, GroupPlaces
 from orbitmq.server.replication.ha_status import status_alone, status_of_master, status_of_slave
@@ -44,17 +45,12 @@ from orbitmq.server.replication.replica_facts import PREFIX, facts_of_master, fa
 from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.server.replication.slave_port import SlavePort, followed_from
 from orbitmq.server.replication.ticketing import Ticketing
-from orbitmq.server.surroundings import Surroundings
-from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.store.writability import COPY
-from orbitmq.timing.appending import NOT_ATTACHED, Appenders
+from orbitmq.timing.appending import NOT_ATTACHED
 
 if TYPE_CHECKING:
     from orbitmq.broker.copied_tables import CopiedTables
-    from orbitmq.broker.derived_state import DerivedState
-    from orbitmq.server.registration import Registrar
     from orbitmq.server.replication.following import Following
     from orbitmq.server.replication.master_tables import MasterTables
     from orbitmq.server.replication.role_commands import RoleCommands
@@ -66,35 +62,25 @@ class ReplicationRole:
     """Of one broker. `port` is there at a master, `following` at a slave."""
 
     def __init__(
-        self,
-        process: Surroundings,
-        store: MessageStore,
-        appenders: Appenders,
-        derived: DerivedState,
-        registrar: Registrar,
-        main_port: int,
-        file: ConfigFile,
-        copied: CopiedTables,
-        settle: Callable[[], object],
-        tables_changed: Callable[[], None],
+        self, parts: BrokerParts, main_port: int, copied: CopiedTables, tables_changed: Callable[[], None]
     ) -> None:
-        """`file` keeps what is known of copies. `copied`: the tables that a slave of RocketMQ's master asks for; `tables_changed()` saves
-        them. `settle()`: a master takes over; what the log says of its predecessor is to be found out."""
+        """`copied`: the tables that a slave of RocketMQ's master asks for; `tables_changed()` saves them."""
+        process, store, registrar, derived = parts.process, parts.store, parts.registrar, parts.derived
         settings = process.settings.replication
+        self._parts = parts
         self._copied = copied
-        self._settle = settle
         self._tables_changed = tables_changed
         self.master_tables: MasterTables | None = None
         self._process = process
         self._store = store
-        self._appenders = appenders
-        assert derived.tables is not None
-        self._tables = derived.tables
+        self._tables = parts.tables
         self._registrar = registrar
         self._places = GroupPlaces(registrar, settings.master_addresses)
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
-        self._kept = KeptFile(file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock)
+        self._kept = KeptFile(
+            parts.file, os.urandom(DIRECTORY_ID_BYTES).hex(), self._saver, store.deadlines, process.clock
+        )
         self._far_copies = FarCopies(derived.far, process.settings.broker.timer_far_url, store, self._kept, self._saver)
         self._asking = Asking(
             lambda: registrar.identity,
@@ -280,7 +266,7 @@ class ReplicationRole:
         self._look_what_lacks()
         self.port = self._made_port()
         self._far_copies.lead(self.port, copies_follow=self._tables.is_followed)
-        self._appenders.attach()
+        self._parts.appenders.attach()
         asked_for = bool(self._settings.listen_port) or self.kind is BrokerKind.SYNC_MASTER
         if not self._settings.listens or not (listens or asked_for):
             self.port.serve_nobody()
@@ -311,7 +297,7 @@ class ReplicationRole:
 
     def _find_deliveries(self) -> None:
         try:
-            self._settle()
+            self._parts.settle()
         except OSError as error:
             logger.error("what the master before delivered could not be looked for, some of it is repeated: %s", error)
 
@@ -345,19 +331,12 @@ class ReplicationRole:
     def stand_still(self) -> None:
         """Append nothing any more, after what is known here alone. Raises OSError, with nothing changed, where that cannot be written."""
         self.changes.steps_down()
-        self._tables.end()
-        self._appenders.detach()
-        self._store.only_copy(NOT_ATTACHED)
-        self._store.commit()
+        self._parts.stand_still()
         self._process.turn.schedule()
 
     def go_on(self) -> None:
         """Lead as before."""
-        self._store.allow(COPY)
-        try:
-            self._appenders.attach()
-        except OSError as error:  # it is tried again
-            logger.error("what waits for its time is not delivered yet: %s", error)
+        self._parts.go_on()
 
     def lead_no_more(self, demoted: Demoted) -> int:
         """Close the port for slaves; whoever waits for copies is told UNKNOWN. Where the log ends."""

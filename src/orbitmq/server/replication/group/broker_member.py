@@ -14,7 +14,7 @@ import logging
 import os
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orbitmq.errors import OrbitError
 from orbitmq.limits.group import GROUP_MEMBERS_MAX, JOINING_RETRY_MS
@@ -25,14 +25,15 @@ from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import Heard, Input, KeptEpoch, Message, ReplicaRole, Report
 from orbitmq.replication.settings import ReplicationAck
 from orbitmq.server.replication.asking import PROCESS_ID_BYTES, log_range
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.engines.etcd import opened_engine
 from orbitmq.server.replication.engines.group_engine import EngineError, MemberPlace
 from orbitmq.server.replication.group.driver import Driver
 from orbitmq.server.replication.group.engine_calls import EngineCalls
 from orbitmq.server.replication.group.far_naming import FarNaming
-from orbitmq.server.replication.group.founding import Founding, NotOfGroup
+from orbitmq.server.replication.group.founding import Founding
 from orbitmq.server.replication.group.group_duties import GroupDuties
-from orbitmq.server.replication.group.group_far import GroupFar
+from orbitmq.server.replication.group.group_far import GroupFar, NotOfGroup
 from orbitmq.server.replication.group.group_log import GroupLog
 from orbitmq.server.replication.group.link_source import LinkSource, OwnName
 from orbitmq.server.replication.group.member_links import MemberLinks
@@ -41,15 +42,7 @@ from orbitmq.server.replication.group.member_record import MemberRecord
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.role_changes import RoleChanges
-from orbitmq.server.surroundings import Surroundings
-from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import ThreadWorker
-from orbitmq.timing.appending import Appenders
-
-if TYPE_CHECKING:
-    from orbitmq.broker.derived_state import DerivedState
-    from orbitmq.server.registration import Registrar
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -57,43 +50,29 @@ logger = logging.getLogger("orbitmq.replication")
 class BrokerMember:
     """Of one broker. `driver` is there as soon as it is known as what it takes part."""
 
-    def __init__(
-        self,
-        process: Surroundings,
-        store: MessageStore,
-        appenders: Appenders,
-        derived: DerivedState,
-        registrar: Registrar,
-        file: ConfigFile,
-        changes: RoleChanges,
-        settle: Callable[[], object],
-    ) -> None:
-        """`file` keeps what is known of the group. `settle()`: a leader takes over; what the log says of a broker of RocketMQ is to be
-        found out. Raises OrbitError, OSError."""
-        settings, identity = process.settings, registrar.identity
+    def __init__(self, parts: BrokerParts, changes: RoleChanges) -> None:
+        """Raises OrbitError, OSError."""
+        process, store, identity = parts.process, parts.store, parts.registrar.identity
         self.process: Final = process
         self.store: Final = store
         self.driver: Driver | None = None
         self.places: dict[str, MemberPlace] = {}
         """Who is present, by name, as the engine said it last."""
-        assert derived.tables is not None, "a broker has tables"
         self.changes: Final = changes
-        self._tables = derived.tables
-        self._registrar = registrar
+        self._tables = parts.tables
+        self._registrar = parts.registrar
         self._reader = ThreadWorker("orbitmq-copies", process.notify)
         self._saver = ThreadWorker("orbitmq-copies-saving", process.notify)
-        name = settings.replication.replica_name
-        self._record = MemberRecord(file, identity.name, name, self._saver, store.deadlines, process.clock)
+        name = process.settings.replication.replica_name
+        self._record = MemberRecord(parts.file, identity.name, name, self._saver, store.deadlines, process.clock)
         self.own: Final = OwnName(
             identity.cluster, identity.name, name, self._record.directory, os.urandom(PROCESS_ID_BYTES).hex()
         )
         self.far: Final = GroupFar(
-            process, derived.far, store, self._record.file, self._saver, self.own, self._all_have
+            process, parts.derived.far, store, self._record.file, self._saver, self.own, self._all_have
         )
         self.log: Final = GroupLog(store, self._record.marks, process.clock, self.far.why_not_from)
-        self.duties: Final = GroupDuties(
-            store, appenders, self._tables, changes, settle=settle, begins=self.far.lead, registered=self._registered
-        )
+        self.duties: Final = GroupDuties(parts, changes, begins=self.far.lead, registered=self._registered)
         self.mending: Final = self._made_mending()
         self.port: Final = MemberPort(process, self.own, self._heard)
         self.source: Final = self._made_source()
@@ -213,13 +192,12 @@ class BrokerMember:
         """Raises OrbitError."""
         if not self.far.named:
             return
-        view = (await self.calls.engine.read(self.own.group)).view
+        view = (await self.calls.read()).view
         if view is not None and (not view.epoch or view.members == (self.own.name,)):
             return  # nobody has written yet; or nobody else knows anything
         if view is None or view.leader in ("", self.own.name):
             raise OrbitError("nobody leads the group who could say what is known of the far tier's files")
-        places = await self.calls.engine.places(self.own.group)
-        leader = next((place.address for place in places if place.name == view.leader), "")
+        leader = await self.calls.address_of(view.leader)
         if not leader:
             raise OrbitError(f"the leader {view.leader} is not present, which knows what lies in the far tier's files")
         await self.far.begin_empty(leader)

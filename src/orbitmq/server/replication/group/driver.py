@@ -198,9 +198,6 @@ class Driver:
             self._told_refusal = refusal
             self._duties.refuse(refusal)
 
-    def _keep_epoch(self, effect: steps.KeepEpoch) -> None:
-        self._keeping.write(KeptEpoch(*effect))
-
     def _send_message(self, effect: steps.SendMessage) -> None:
         if isinstance(effect.message, steps.Follow):
             self._append_failed_ns = None
@@ -301,7 +298,7 @@ class Driver:
 
 
 DEEDS: Final[dict[type[Any], Callable[[Driver, Any], None]]] = {
-    steps.KeepEpoch: Driver._keep_epoch,
+    KeptEpoch: lambda driver, effect: driver._keeping.write(effect),
     steps.AskEngine: lambda driver, effect: driver._ask(effect),
     steps.SendMessage: Driver._send_message,
     steps.StreamLog: Driver._stream_log,

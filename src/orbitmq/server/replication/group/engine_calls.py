@@ -17,7 +17,8 @@ import msgspec
 
 from orbitmq.limits.group import JOINING_RETRY_MS, PLACES_READ_MS
 from orbitmq.replication import replica_steps as steps
-from orbitmq.server.replication.engines.group_engine import EngineError, GroupEngine, MemberPlace
+from orbitmq.replication.view import View
+from orbitmq.server.replication.engines.group_engine import EngineError, GroupEngine, Held, MemberPlace
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -82,6 +83,18 @@ class EngineCalls:
             self._presence.cancel()
             self._presence = None
 
+    async def read(self) -> Held:
+        """What the engine holds of the group now. Raises EngineError."""
+        return await self.engine.read(self._group)
+
+    async def change(self, held: Held, view: View) -> Held:
+        """Put `view` there where it still holds that. What is held afterwards, whether it was put or not. Raises EngineError."""
+        return await self.engine.compare_and_set(self._group, held.revision, view)
+
+    async def address_of(self, name: str) -> str:
+        """Main port of a member; empty where it is not present. Raises EngineError."""
+        return next((place.address for place in await self.engine.places(self._group) if place.name == name), "")
+
     async def others(self) -> list[str]:
         """Names of the others that are present: all of them are members. Raises EngineError."""
         return [place.name for place in await self.engine.places(self._group) if place.name != self.place.name]
@@ -110,7 +123,7 @@ class EngineCalls:
     async def _ask(self, question: steps.AskEngine) -> None:
         try:
             if question.view is None:
-                held = await self.engine.read(self._group)
+                held = await self.read()
             else:
                 held = await self.engine.compare_and_set(self._group, question.revision, question.view)
         except EngineError as error:

@@ -40,7 +40,7 @@ class FarNaming:
             self._work = asyncio.get_running_loop().create_task(work, name="storage of the far tier")
 
     async def _offer(self, view: View, others: Mapping[str, MemberPlace]) -> None:
-        own, engine = self._own, self._calls.engine
+        own, calls = self._own, self._calls
         try:
             mark = await self._far.found()
             lacks = [
@@ -51,9 +51,9 @@ class FarNaming:
                     f"that {', '.join(lacks)} can read it (mark {mark}): timerFarUrl is to be the same at all members"
                 )
                 return
-            held = await engine.read(own.group)
+            held = await calls.read()
             if held.view is not None and held.view.leader == own.name and held.view.members == view.members:
-                await engine.compare_and_set(own.group, held.revision, held.view.with_far(mark))
+                await calls.change(held, held.view.with_far(mark))
         except (OrbitError, ValueError) as error:
             self._wait(str(error))
 

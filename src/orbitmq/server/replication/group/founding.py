@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from orbitmq.errors import OrbitError
 from orbitmq.limits.group import FOUNDING_WAIT_MS, GROUP_MEMBERS_MAX, JOINING_RETRY_MS
@@ -29,19 +29,9 @@ from orbitmq.replication.replica_steps import NEW_DIRECTORY, KeptEpoch
 from orbitmq.replication.view import View, first_view
 from orbitmq.server.replication.engines.group_engine import EngineError, Held
 from orbitmq.server.replication.group.engine_calls import EngineCalls
+from orbitmq.server.replication.group.group_far import GroupFar, NotOfGroup
 
 logger = logging.getLogger("orbitmq.replication")
-
-
-class NotOfGroup(OrbitError):
-    """This directory can be no member of the group."""
-
-
-class GroupStorage(Protocol):
-    """See `group_far`."""
-
-    async def found(self) -> str: ...
-    async def enter(self, mark: str) -> None: ...
 
 
 class Founding:
@@ -54,7 +44,7 @@ class Founding:
         name: str,
         before: KeptEpoch | None,
         *,
-        far: GroupStorage,
+        far: GroupFar,
         has_log: bool,
         keep: Callable[[KeptEpoch | None], Awaitable[str]],
     ) -> None:
@@ -77,7 +67,7 @@ class Founding:
         while True:
             try:
                 await self._calls.until_name_is_free(self._waits)
-                held = await self._calls.engine.read(self._group)
+                held = await self._calls.read()
                 self._calls.answered()
                 if held.view is None:
                     if members := await self._calls.others():
@@ -87,7 +77,7 @@ class Founding:
                     elif self._has_log or self._waited_ms >= FOUNDING_WAIT_MS:
                         founded = await self._kept(KeptEpoch(boot=""))
                         first = first_view(self._name, far=await self._far.found())
-                        held = await self._calls.engine.compare_and_set(self._group, 0, first)
+                        held = await self._calls.change(held, first)
                         if held.view is not None and self._name in held.view.members:
                             logger.warning("this member founds the group %s; its log is the group's", self._group)
                     else:
@@ -129,7 +119,7 @@ class Founding:
             raise NotOfGroup(
                 f"the group {self._group} has {GROUP_MEMBERS_MAX} members", remedy="remove one: orbitmq replica remove"
             )
-        after = await self._calls.engine.compare_and_set(self._group, held.revision, view.add_learner(self._name))
+        after = await self._calls.change(held, view.add_learner(self._name))
         if after.view is not None and self._name in after.view.members:
             logger.warning("this member joins the group %s, and is sent the whole log", self._group)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.errors import ClientError, OrbitError
 from orbitmq.limits.group import GROUP_LEAVE_MS, GROUP_SWITCH_ANSWER_MS, GROUP_TICK_MS, LEADER_SILENT_MS
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from orbitmq.server.replication.group.driver import Driver
 
 logger = logging.getLogger("orbitmq.replication")
+
+CHANGED: Final = "the group has changed meanwhile"
+LOOK: Final = "look at `orbitmq replica status`, and ask again"
 
 
 class GroupRefused(OrbitError):
@@ -144,9 +147,9 @@ class GroupCommands:
         epoch, end = replica.epoch, self._member.store.log.written_end
         if self._member.duties.leads and (successor := self._successor(0)) and driver.switch_to(successor):
             await self._until(lambda: replica.epoch > epoch and replica.confirmed > end, GROUP_LEAVE_MS)
-        held = await self._member.calls.engine.read(own.group)
+        held = await self._member.calls.read()
         if held.view is not None and own.name != held.view.leader and held.view.may_drop(own.name):
-            await self._member.calls.engine.compare_and_set(own.group, held.revision, held.view.leave(own.name))
+            await self._member.calls.change(held, held.view.leave(own.name))
 
     async def _accept_loss(self, wanted: PromoteRequest) -> PromoteAnswer:
         stopped = self._member.driver
@@ -176,20 +179,16 @@ class GroupCommands:
                 "more stops and has to be copied anew",
                 remedy="start one of those first; or say that the loss is accepted",
             )
-        held = await self._member.calls.engine.read(self._member.own.group)
+        held = await self._member.calls.read()
         if held.view is None:
             raise GroupRefused("the engine knows nothing of this group")
         self._member.duties.accept_loss()  # before the engine hears of it: this member may lead before the answer comes
         try:
-            after = await self._member.calls.engine.compare_and_set(
-                self._member.own.group, held.revision, held.view.accept_loss(own)
-            )
+            after = await self._member.calls.change(held, held.view.accept_loss(own))
         except ValueError as error:
             raise GroupRefused(str(error)) from error
         if after.view is None or after.view.leader != own:
-            raise GroupRefused(
-                "the group has changed meanwhile", remedy="look at `orbitmq replica status`, and ask again"
-            )
+            raise GroupRefused(CHANGED, remedy=LOOK)
         return await self._leads(driver, end)
 
     async def _lead_after_restore(self, stopped: Driver, wanted: PromoteRequest) -> PromoteAnswer:
@@ -202,18 +201,17 @@ class GroupCommands:
                 f"epoch {seen.epoch}; what others have beyond it is lost, and who has more stops and has to be copied anew",
                 remedy="compare the members, and say to the one that led last that the loss is accepted",
             )
-        engine, group = member.calls.engine, member.own.group
-        held = await engine.read(group)
+        held = await member.calls.read()
         if held.view is not None and not held.view.lies_before(seen.epoch, seen.serial):
             raise GroupRefused(
                 f"the engine knows the group again, and {held.view.leader or 'nobody'} leads",
                 remedy="start this member again",
             )
-        others = [place.name for place in await engine.places(group)]
+        others = await member.calls.others()
         others += sorted(member.source.places)  # who was a member lately, and is not present
         wanted_view = view_after_restore(own, others, (seen.epoch, seen.serial), held.view, far=member.far.named)
-        if (await engine.compare_and_set(group, held.revision, wanted_view)).view != wanted_view:
-            raise GroupRefused("the group has changed meanwhile", remedy="ask again")
+        if (await member.calls.change(held, wanted_view)).view != wanted_view:
+            raise GroupRefused(CHANGED, remedy=LOOK)
         member.duties.accept_loss()
         await member.begin_anew()
         assert member.driver is not None, "it takes part"
@@ -250,18 +248,16 @@ class GroupCommands:
                 f"member {name} is there and follows",
                 remedy="stop it first; ids change when a member goes: `orbitmq replica status`",
             )
-        held = await self._member.calls.engine.read(self._member.own.group)
+        held = await self._member.calls.read()
         try:
             wanted = None if held.view is None else held.view.remove(name)
         except ValueError as error:
             raise GroupRefused(str(error), remedy="let another member lead first: orbitmq replica switch") from error
         if wanted is None:
             return False
-        after = await self._member.calls.engine.compare_and_set(self._member.own.group, held.revision, wanted)
+        after = await self._member.calls.change(held, wanted)
         if after.view is None or name in after.view.members:
-            raise GroupRefused(
-                "the group has changed meanwhile", remedy="look at `orbitmq replica status`, and ask again"
-            )
+            raise GroupRefused(CHANGED, remedy=LOOK)
         driver.tell(steps.ReadEngine())
         return True
 
@@ -294,14 +290,12 @@ class GroupCommands:
 
     async def _end_at_leader(self) -> int:
         """Where the leader's log ends, which answers. GroupRefused where this member's store is needed, or may be."""
-        member, own = self._member, self._member.own
-        held = await member.calls.engine.read(own.group)
-        view = held.view
+        member = self._member
+        view = (await member.calls.read()).view
         if view is None:
             raise GroupRefused("the engine knows nothing of this group", remedy="see `orbitmq replica accept-loss`")
         self._refuse_needed(view)
-        places = await member.calls.engine.places(own.group)
-        leader = next((place.address for place in places if place.name == view.leader), "")
+        leader = await member.calls.address_of(view.leader)
         if not leader:
             raise GroupRefused(
                 "nobody leads the group who could send its log", remedy="look at `orbitmq replica status`"
@@ -331,10 +325,10 @@ class GroupCommands:
         """Nobody counts on this member any more. Of two that ask at once the second one hears that it is needed. Raises
         GroupRefused, EngineError."""
         member, own = self._member, self._member.own
-        held = await member.calls.engine.read(own.group)
+        held = await member.calls.read()
         while held.view is not None and own.name in held.view.in_sync:
             self._refuse_needed(held.view)
-            held = await member.calls.engine.compare_and_set(own.group, held.revision, held.view.leave(own.name))
+            held = await member.calls.change(held, held.view.leave(own.name))
 
     async def _until(self, is_done: Callable[[], bool], limit_ms: int = GROUP_SWITCH_ANSWER_MS) -> None:
         for _ in range(limit_ms // GROUP_TICK_MS):

@@ -15,16 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orbitmq.errors import OrbitError
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.role_changes import RoleChanges
-from orbitmq.store.store import MessageStore
 from orbitmq.store.writability import COPY
-from orbitmq.timing.appending import NOT_ATTACHED, Appenders
-
-if TYPE_CHECKING:
-    from orbitmq.broker.table_records.table_records import TableRecords
+from orbitmq.timing.appending import NOT_ATTACHED
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -40,28 +37,22 @@ class GroupDuties:
 
     def __init__(
         self,
-        store: MessageStore,
-        appenders: Appenders,
-        tables: TableRecords,
+        parts: BrokerParts,
         changes: RoleChanges,
         *,
-        settle: Callable[[], object],
         begins: Callable[[int], None],
         registered: Callable[[bool], None],
     ) -> None:
-        """`settle()`: what the log says of a broker of RocketMQ that led it is to be found out. `begins(epoch)`: its parts are about to
-        append. `registered(leads)`: name servers are told."""
-        self._store = store
-        self._appenders = appenders
-        self._tables = tables
+        """`begins(epoch)`: its parts are about to append. `registered(leads)`: name servers are told."""
+        self._parts = parts
+        self._store = parts.store
         self._changes = changes
-        self._settle = settle
         self._begins = begins
         self._registered = registered
         self._work: asyncio.Task[None] | None = None
         self.leads = False
         self._may_lack = False
-        tables.detach()
+        parts.tables.detach()
 
     def accept_loss(self) -> None:
         """If this member leads next, consumers may have read what it lacks."""
@@ -74,11 +65,11 @@ class GroupDuties:
         else:
             self._changes.goes_on()
         self._may_lack = False
-        self._settle()
+        self._parts.settle()
         self._store.allow(COPY)
-        self._tables.copy_follows(True)
+        self._parts.tables.copy_follows(True)
         self._begins(epoch)
-        self._attach()
+        self._parts.attach()
         self._registered(True)
         self._then(self._changes.became_master)
 
@@ -88,20 +79,16 @@ class GroupDuties:
             self._changes.steps_down()
         except OSError as error:
             logger.error("what this leader alone knows is not in the log, some of it is delivered again: %s", error)
-        self._tables.end()
-        self._appenders.detach()
-        self._store.only_copy(NOT_ATTACHED)
-        self._store.commit()
+        self._parts.stand_still()
 
     def go_on(self) -> None:
         """Lead as before."""
-        self._store.allow(COPY)
-        self._attach()
+        self._parts.go_on()
 
     def step_down(self) -> None:
         self._store.only_copy(NOT_ATTACHED)
         self._store.allow(GROUP)
-        self._appenders.detach()
+        self._parts.appenders.detach()
         if self.leads:
             self.leads = False
             self._registered(False)
@@ -123,12 +110,6 @@ class GroupDuties:
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
-
-    def _attach(self) -> None:
-        try:
-            self._appenders.attach()
-        except OSError as error:  # it is tried again
-            logger.error("what waits for its time is not delivered yet: %s", error)
 
     def _then(self, change: Callable[[], Awaitable[None]]) -> None:
         before = self._work

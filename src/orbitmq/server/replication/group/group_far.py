@@ -27,7 +27,6 @@ from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowReq
 from orbitmq.replication.kept_state import FarStorage
 from orbitmq.replication.ticket_office import FollowRefused
 from orbitmq.server.replication.asking import call_once
-from orbitmq.server.replication.group.founding import NotOfGroup
 from orbitmq.server.replication.group.link_source import OwnName
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.shared_storage import SharedStorage
@@ -44,6 +43,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("orbitmq.replication")
 
 REMEDY: Final = "give all members the same timerFarUrl, which all of them reach"
+
+
+class NotOfGroup(OrbitError):
+    """This directory can be no member of the group."""
 
 
 class GroupFar:

@@ -17,37 +17,23 @@ from orbitmq.limits.group import GROUP_LEAVE_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.server.addresses import endpoint
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_facts import facts_of, status_of, trouble_of
 from orbitmq.server.replication.group.group_metrics import GroupMetrics
 from orbitmq.server.replication.mending import Mending
 from orbitmq.server.replication.role_changes import RoleChanges
-from orbitmq.server.surroundings import Surroundings
-from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.store import MessageStore
-from orbitmq.timing.appending import Appenders
 
 if TYPE_CHECKING:
-    from orbitmq.broker.derived_state import DerivedState
-    from orbitmq.server.registration import Registrar
     from orbitmq.server.replication.group.group_commands import GroupCommands
 
 
 class GroupRole:
-    """Of one broker. Arguments as of `BrokerMember`."""
+    """Of one broker. Raises as `BrokerMember`."""
 
-    def __init__(
-        self,
-        process: Surroundings,
-        store: MessageStore,
-        appenders: Appenders,
-        derived: DerivedState,
-        registrar: Registrar,
-        file: ConfigFile,
-        settle: Callable[[], object],
-    ) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self.changes: Final = RoleChanges()
-        self.member: Final = BrokerMember(process, store, appenders, derived, registrar, file, self.changes, settle)
+        self.member: Final = BrokerMember(parts, self.changes)
         self.changes.leaves = self._leave
 
     @property

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from orbitmq.errors import ReplicationFrameError
 from orbitmq.limits.group import MEMBER_CONNECTIONS_MAX, MEMBER_HELLO_MS
@@ -31,6 +31,7 @@ from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
 from orbitmq.server.addresses import endpoint, peer_address
 from orbitmq.server.first_bytes import protocols
 from orbitmq.server.listening import bound_address, opened
+from orbitmq.server.replication.group.link_source import OwnName
 from orbitmq.server.replication.group.member_messages import KINDS, check
 from orbitmq.server.surroundings import Surroundings
 
@@ -39,21 +40,10 @@ logger = logging.getLogger("orbitmq.replication")
 NAME: Final = "port for members"
 
 
-class MemberIdentity(Protocol):
-    """Who this member is."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
 class MemberPort:
     """Of one member. `received_bytes` since the start; `refused` connections of strangers, and ends for a breach."""
 
-    def __init__(self, process: Surroundings, own: MemberIdentity, took: Callable[[Message], None]) -> None:
+    def __init__(self, process: Surroundings, own: OwnName, took: Callable[[Message], None]) -> None:
         """`took(message)` is told each message of a member that said who it is."""
         self.received_bytes = 0
         self.refused = 0

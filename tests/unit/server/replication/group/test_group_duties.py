@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.worlds.table_pair import TableBroker
 
 from orbitmq.clock import ManualClock
+from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group.group_duties import GroupDuties
 from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.timing.appending import Appenders
@@ -34,15 +37,9 @@ def duties(told: Told, tmp_path: Path) -> Iterator[GroupDuties]:
     clock = ManualClock()
     broker = TableBroker(tmp_path, clock, leads=False)
     appenders = Appenders(broker.store, clock, [])
-    yield GroupDuties(
-        broker.store,
-        appenders,
-        broker.records,
-        told.changes,
-        settle=lambda: None,
-        begins=lambda _: None,
-        registered=lambda _: None,
-    )
+    none, derived = cast(Any, None), cast(Any, SimpleNamespace(tables=broker.records))
+    parts = BrokerParts(none, broker.store, appenders, derived, none, none, settle=lambda: None)
+    yield GroupDuties(parts, told.changes, begins=lambda _: None, registered=lambda _: None)
     broker.close()
 
 
