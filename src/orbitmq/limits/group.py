@@ -72,6 +72,12 @@ MEMBER_HELLO_MS: Final = 5_000
 MEMBER_CONNECTIONS_MAX: Final = 4 * GROUP_MEMBERS_MAX
 """At the port for members, strangers that have said nothing yet included. A further one is closed at once."""
 
+MEMBER_TOLD_MS: Final = 60_000
+"""Who is turned away tries again for ever, each second: the log says so once within this."""
+
+MEMBER_TOLD_MAX: Final = 64
+"""Reasons that are remembered for that; the oldest go."""
+
 MEMBER_MESSAGES_WAIT_MAX: Final = 32
 """Messages for a member that is being connected to; the oldest go. All of them are said again by whoever needs an answer."""
 

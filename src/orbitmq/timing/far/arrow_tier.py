@@ -122,7 +122,7 @@ class ArrowTier:
         if (last := latest_writer(known)) != writer:
             raise FarUnreachableError(
                 f"another broker took over the storage of the far tier ({last or 'and its name was removed'})",
-                remedy=remedy_for(last),
+                remedy=remedy_for(last, writer),
             )
         for earlier in known:
             if earlier < writer:

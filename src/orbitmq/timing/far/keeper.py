@@ -186,7 +186,8 @@ class FarKeeper:
         self._busy = self._is_to_look = False
         self._attachment += 1
         self.storage.leave()
-        self._published = -1
+        self._published, self.trouble = -1, None
+        self._retry_ns = self._pause_ms = 0
         self.leaving.clear()
         self.changing = {source: at for source, at in self.changing.items() if at != TAKEN}
         self.loading = Loading()

@@ -50,8 +50,10 @@ def latest_writer(known: Iterable[str]) -> str:
     return max((name for name in known if _WRITER.fullmatch(name)), default="")
 
 
-def remedy_for(last: str) -> str:
-    """What a person does where a broker is not the writer that counts, which is `last`."""
+def remedy_for(last: str, writer: str) -> str:
+    """What a person does where a broker is not the writer that counts, which is `last`, but `writer` or none."""
+    if not last and writer and int(writer.split("-")[0]) >= EPOCHS_FROM:
+        return "let another member of the group lead, which writes a name of its own: orbitmq replica switch"
     if last and int(last.split("-")[0]) >= EPOCHS_FROM:
         return (
             "a member of a group that was deposed follows the next leader by itself; a broker that is in no group any more writes again "

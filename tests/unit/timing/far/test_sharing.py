@@ -429,3 +429,7 @@ def test_a_writer_whose_name_was_removed_stops(tier: ArrowTier, tmp_path: Path) 
     shutil.rmtree(tmp_path / "far" / "writers")
     with pytest.raises(FarUnreachableError, match="its name was removed"):
         tier.lead(FIRST, writer, False)
+    writer = tier.lead(FIRST, "", True, 3)
+    shutil.rmtree(tmp_path / "far" / "writers")
+    with pytest.raises(FarUnreachableError, match="let another member of the group lead"):
+        tier.lead(FIRST, writer, False)

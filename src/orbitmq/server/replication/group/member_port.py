@@ -5,7 +5,8 @@ Rules of this file
    with the secret of the group where callers have to prove who they are.
 2. One name has one store: while a member is connected, another store under its name is turned away. The same one again is a process that
    began anew, or connects anew, and takes the place of its earlier connection.
-3. What breaks the protocol costs its sender the connection, and one line of the log.
+3. What breaks the protocol costs its sender the connection, and one line of the log; who comes again and again for the same reason, one
+   in a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from orbitmq.errors import ReplicationFrameError
-from orbitmq.limits.group import MEMBER_CONNECTIONS_MAX, MEMBER_HELLO_MS
+from orbitmq.limits.group import MEMBER_CONNECTIONS_MAX, MEMBER_HELLO_MS, MEMBER_TOLD_MAX, MEMBER_TOLD_MS
 from orbitmq.protocol.replication.member_frames import (
     GROUP_MAGIC,
     LINK_VERSION,
@@ -34,6 +35,7 @@ from orbitmq.server.listening import bound_address, opened
 from orbitmq.server.replication.group.link_source import OwnName
 from orbitmq.server.replication.group.member_messages import KINDS, check
 from orbitmq.server.surroundings import Surroundings
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.replication")
 
@@ -49,6 +51,8 @@ class MemberPort:
         self.refused = 0
         self.took: Final = took
         self.connections: dict[MemberConnection, None] = {}
+        self._told: dict[tuple[str, str], int] = {}
+        """When it was told last of which host why it is let go."""
         self._process = process
         self._own = own
         access = process.settings.access
@@ -95,6 +99,18 @@ class MemberPort:
         if connection in self.connections:
             del self.connections[connection]
             self._process.room.give_back()
+
+    def is_news(self, host: str, why: str) -> bool:
+        """Whether it was not told lately that this host is let go for that reason."""
+        now_ns, key = self._process.clock.monotonic_ns(), (host, why)
+        told_ns = self._told.get(key)
+        if told_ns is not None and now_ns - told_ns < MEMBER_TOLD_MS * NS_PER_MS:
+            return False
+        self._told.pop(key, None)
+        if len(self._told) >= MEMBER_TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        self._told[key] = now_ns
+        return True
 
     def let_go(self, member: str, why: str) -> None:
         """It said what cannot be."""
@@ -221,4 +237,5 @@ class MemberConnection(asyncio.Protocol):
         self._port.ended(self)
         who = f"member {self.member} at {self.address}" if self.member else f"a connection from {self.address}"
         self._port.refused += is_breach
-        logger.log(logging.WARNING if is_breach else logging.INFO, "%s is let go: %s", who, why)
+        if not is_breach or self._port.is_news(self.host, why):
+            logger.log(logging.WARNING if is_breach else logging.INFO, "%s is let go: %s", who, why)

@@ -3,8 +3,8 @@
 Rules of this file
 1. Messages may be lost with a connection: whoever needs an answer says them again. The log goes on where it was; a follower that lacks
    something of it begins a new session.
-2. A member that cannot be reached is tried again while there is something for it, with a pause that doubles up to a bound. Where a
-   connection was lost, once at once: a refusal says that its process is gone, which is told.
+2. A member that cannot be reached, or turns us away, is tried again while there is something for it, with a pause that doubles up to a
+   bound. Where a connection was lost, once at once: a refusal says that its process is gone, which is told.
 3. What was sent and is not taken by the other machine for as long as a leader may be silent ends the connection: after a cut the kernel
    would try again ever more seldom.
 4. The log is sent while the socket takes it; messages always, up to a bound. The loop never waits for the disk: what is not in memory a
@@ -59,6 +59,8 @@ class MemberSender:
         self._connecting: asyncio.Task[None] | None = None
         self._pause_ms = 0
         self._next_ns = 0
+        self._opened_ns = self._again_ns = 0
+        """When the connection was greeted, and from when on one that is lost is made again at once."""
         self._said_ns = 0
         """When something of the log, or a heartbeat, was last sent."""
         self._goes_on = False
@@ -194,15 +196,19 @@ class MemberSender:
 
     def _opened(self, nonce: bytes) -> bytes:
         """Greeted: who we are."""
-        self._pause_ms, self._trouble = 0, ""
+        self._opened_ns = self._source.clock.monotonic_ns()
         asyncio.get_running_loop().call_soon(self.go_on)
         return self._source.hello(self.name, nonce)
 
     def _lost(self, connection: _Outgoing, why: str) -> None:
         if connection is self._connection:
             self._connection = None
+            now_ns, short_ns = self._source.clock.monotonic_ns(), MEMBER_RETRY_MS * NS_PER_MS
+            if connection.is_open and now_ns - self._opened_ns >= short_ns:  # else it may have greeted and turned away
+                self._pause_ms, self._trouble = 0, ""
             self._failed(why or "the connection was closed")
-            if not self._is_closed and connection.is_open:
+            if not self._is_closed and connection.is_open and now_ns >= self._again_ns:
+                self._again_ns = now_ns + short_ns
                 self._next_ns = 0  # at once: whether its process is there
                 self._connect()
 

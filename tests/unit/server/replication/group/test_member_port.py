@@ -88,6 +88,10 @@ async def test_what_is_no_member_is_let_go_with_one_line(
         assert len(lines) == 1
         assert why in lines[0]
     caplog.clear()
+    again = await Caller.of(group)
+    await again.say(said)
+    assert await again.is_closed()
+    assert not caplog.text, "who comes again and again is told once a minute"
     stranger = await Caller.of(group)
     stranger.send(b"GET / HTTP/1.1\r\n\r\n")
     assert await stranger.is_closed()
@@ -97,7 +101,7 @@ async def test_what_is_no_member_is_let_go_with_one_line(
     await early.reader.readexactly(GREETING_BYTES)
     assert await early.is_closed()
     assert "before it was known who sends it" in caplog.text
-    assert port.refused == 8
+    assert port.refused == 9
     await group.until(lambda: not port.connections, "all of them gone")
 
 

@@ -116,3 +116,26 @@ async def test_what_answers_as_no_member_does_is_left() -> None:
     await until(lambda: source.failures == ["b"])
     sender.close()
     server.close()
+
+
+async def test_who_greets_and_turns_us_away_is_not_asked_in_a_loop() -> None:
+    came = []
+
+    async def turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(1)
+        writer.write(greeting(bytes(NONCE_BYTES)))
+        await reader.readexactly(len(GROUP_MAGIC) + len(b"hello"))
+        writer.close()
+
+    server = await asyncio.start_server(turn_away, "127.0.0.1", 0)
+    source = Source(server.sockets[0].getsockname()[1])
+    sender = MemberSender("b", source)  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1.0
+    while loop.time() < end:
+        sender.send(HELLO)
+        sender.look(source.clock.monotonic_ns())
+        await asyncio.sleep(0.01)
+    assert 1 < len(came) < 8, "with a pause that doubles"
+    sender.close()
+    server.close()
