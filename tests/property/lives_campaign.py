@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 
 from tests.crash import test_grpc_sends
 from tests.property import (
@@ -19,6 +20,7 @@ from tests.property import (
     group_life,
     member_bugs,
     member_life,
+    networked_life,
     pair_bugs,
     pair_life,
     replica_life,
@@ -31,8 +33,8 @@ LIVES = {
     "pop": test_pop_life.run,
     "receives": test_receive_life.live,
     "groups": group_life.live,
-    "members": member_life.live,
-    "pairs": pair_life.live,
+    "members": partial(networked_life.live, member_life.Life),
+    "pairs": partial(networked_life.live, pair_life.Life),
     "replicas": replica_life.run,
     "sends": test_grpc_sends.run,
     "transactions": test_transactions_life.run,

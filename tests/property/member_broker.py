@@ -4,18 +4,13 @@ with its driver, links, port for members, and a client of the engine.
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
 from typing import cast
 from unittest import mock
 
 import msgspec
-from tests.property.networked_broker import Machine, NetworkedBroker, Registrar
-from tests.property.timer_broker import Shape
-from tests.worlds.faults import RecordingFiles
+from tests.property.networked_broker import Machine, NetworkedBroker, Registrar, Shared
 from tests.worlds.little_store import SteppedWorker
 from tests.worlds.simulated_engine import SimulatedEngine
-from tests.worlds.simulated_network import SimulatedNetwork
 
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
@@ -31,6 +26,7 @@ from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.settings import StoreSettings
 
 GROUP_NAME = "trio"
+NAMES = ("a", "b", "c", "d", "e")
 ADDRESS = EngineAddress(endpoints=(EngineEndpoint("10.0.1.1", 2_379),))
 
 
@@ -38,20 +34,7 @@ class MemberBroker(NetworkedBroker):
     """One process."""
 
     role: GroupRole
-
-    def __init__(
-        self,
-        root: Path,
-        files: RecordingFiles,
-        clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
-        engine: SimulatedEngine,
-        others: dict[str, MemberBroker],
-        settings: ServerSettings,
-    ) -> None:
-        self._engine = engine
-        super().__init__(root, files, clock, shape, network, others, settings)
+    machine: MemberMachine
 
     def _store_settings(self) -> StoreSettings:
         """As `load_settings` makes them for a member."""
@@ -60,7 +43,7 @@ class MemberBroker(NetworkedBroker):
         )
 
     def _made_role(self, process: Surroundings, file: ConfigFile) -> GroupRole:
-        with mock.patch.object(broker_member, "opened_engine", return_value=self._engine.client(self.loop)):
+        with mock.patch.object(broker_member, "opened_engine", return_value=self.machine.engine.client(self.loop)):
             role = GroupRole(self._parts(process, file, Registrar(process.settings)))
         role.changes.takes_over = self.broker.core.survivors.take_over
         role.changes.goes_on = self.broker.core.survivors.expect_nobody
@@ -78,21 +61,18 @@ class MemberBroker(NetworkedBroker):
 class MemberMachine(Machine[MemberBroker]):
     def __init__(
         self,
-        base: Path,
         number: int,
-        name: str,
         clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
+        shared: Shared,
         engine: SimulatedEngine,
-        running: dict[str, MemberBroker],
         ack: ReplicationAck,
         batch_bytes: int,
-        rng: random.Random,
     ) -> None:
-        self.name, self.engine = name, engine
-        self._replication = ReplicationSettings(engine=ADDRESS, replica_name=name, ack=ack, batch_bytes=batch_bytes)
-        super().__init__(base, number, clock, shape, network, running, rng)
+        super().__init__(number, clock, shared)
+        self.name, self.engine = NAMES[number], engine
+        self._replication = ReplicationSettings(
+            engine=ADDRESS, replica_name=self.name, ack=ack, batch_bytes=batch_bytes
+        )
 
     def start(self) -> bool:
         """False: it died while it started."""
@@ -102,9 +82,7 @@ class MemberMachine(Machine[MemberBroker]):
         )
 
     def _made_process(self, settings: ServerSettings) -> MemberBroker:
-        return MemberBroker(
-            self.root, self.files, self.clock, self.shape, self.network, self.engine, self.running, settings
-        )
+        return MemberBroker(self, settings)
 
     @property
     def leads(self) -> bool:

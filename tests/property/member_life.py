@@ -16,36 +16,34 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.property.log_judgement import Broken, judge_log
+from tests.property.log_judgement import Broken
 from tests.property.master_clients import SECOND, TOPIC
 from tests.property.member_account import Account
 from tests.property.member_broker import MemberBroker, MemberMachine
-from tests.property.networked_life import SKEWS_MS, NetworkedLife, Verdict, lived
-from tests.property.timer_broker import Shape
+from tests.property.networked_life import NetworkedLife, lived
 from tests.worlds.simulated_engine import SimulatedEngine
 
-from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, PromoteRequest
 from orbitmq.replication.settings import ReplicationAck
 from orbitmq.replication.view import View
 from orbitmq.store.settings import FlushDiskType
-
-NAMES = ("a", "b", "c", "d", "e")
-STEPS = 45
 
 LED_MS = 15_000
 """Within this somebody leads, when nothing fails."""
 HEALED_MS = 90 * SECOND
 STUCK_MS = 25_000
 """Without a leader for so long, people look whether a loss has to be accepted: a lost disk's name is free after ten seconds."""
-DRAINED_MS, LOOK_MS = 25 * SECOND, 500
+LOOK_MS = 500
 COMMAND_ROUNDS = 60
 
 
 class Life(NetworkedLife[MemberMachine]):
+    looks_every = 8
+    drain = 25, SECOND
     account: Account
     dues_ms = (1, 250, 1_000, 5_000, 15_000)
     moves_ms = (1_000, 8_000, 15_000)
@@ -55,25 +53,17 @@ class Life(NetworkedLife[MemberMachine]):
     def __init__(self, base: Path, seed: int) -> None:
         super().__init__(seed)
         rng = self.rng
-        self.running: dict[str, MemberBroker] = {}
         self.engine = SimulatedEngine(self.clock, self.network, rng)
         self.bystanders = [self.engine.loop]
         self.ack = rng.choice((ReplicationAck.DISK, ReplicationAck.DISK, ReplicationAck.MEMORY))
-        self.shape = Shape(
-            flush=FlushDiskType.SYNC_FLUSH if self.ack is ReplicationAck.DISK else FlushDiskType.ASYNC_FLUSH,
-            log_file_bytes=rng.choice((16, 16, 64)) * 1024,
-            cleans=self.removes_files,
-            has_all=True,
-            has_tables=True,
+        shared = self.shared(
+            base, FlushDiskType.SYNC_FLUSH if self.ack is ReplicationAck.DISK else FlushDiskType.ASYNC_FLUSH
         )
         batch_bytes = rng.choice((200, 1_000, 32 * 1024))
         self.machines = [
-            MemberMachine(
-                base, number, NAMES[number], ManualClock(self.start_ms + rng.choice(SKEWS_MS)), self.shape, self.network, self.engine,
-                self.running, self.ack, batch_bytes, rng,
-            )
+            MemberMachine(number, self.a_clock(), shared, self.engine, self.ack, batch_bytes)
             for number in range(rng.choice((2, 3, 3, 3, 5)))
-        ]  # fmt: skip
+        ]
         self.leader = self.machines[0]
         self.account = Account(self.machines)
         self.engine.changed = self.account.changed
@@ -101,20 +91,11 @@ class Life(NetworkedLife[MemberMachine]):
 
     # --- faults ---------------------------------------------------------------------------------------------------------
 
-    def start(self, machine: MemberMachine) -> bool:
-        """Start a member that is down."""
-        if machine.process is not None:
-            machine.process.loop.is_paused = False
-            return True
+    def start_down(self, machine: MemberMachine) -> bool:
         is_started = machine.start()
         if is_started:
             self.account.started(machine)
         return is_started
-
-    def start_one(self) -> None:
-        down = [machine for machine in self.machines if not machine.is_up]
-        if down:
-            self.start(self.rng.choice(down))
 
     def start_all(self) -> None:
         for machine in self.machines:
@@ -235,38 +216,23 @@ class Life(NetworkedLife[MemberMachine]):
 
     # --- the life -------------------------------------------------------------------------------------------------------
 
-    def live(self, steps: int) -> None:
-        asked: dict[Callable[[], None], float] = {
-            self.plain: 4, self.timer: 4, self.level: 3, self.idempotent: 4, self.half: 1, self.decide: 1, self.change: 3, self.recur: 1,
-            self.change_tables: 3, self.again: 3,
-        }  # fmt: skip
-        others: dict[Callable[[], None], float] = {
+    @property
+    def takes_messages(self) -> bool:
+        return self.leader.leads
+
+    def seek_leader(self) -> None:
+        self.wait()
+
+    def faults(self) -> dict[Callable[[], None], float]:
+        return {
             self.wait: 14, self.look_for_leader: 4, self.break_connection: 1, self.hold_back: 1, self.cut_ring: 0.3, self.cut_off: 1.2,
             self.let_through: 2, self.change_delays: 0.5, self.stand_still: 1, self.kill: 1.2, self.doom: 1, self.power: 1,
             self.all_down: 0.3, self.lose_disk: 0.2, self.engine_away: 0.7, self.engine_forgets: 0.5, self.engine_back: 1.5,
             self.start_one: 3, self.start_all: 1.5, self.switch: 1, self.stop_in_order: 0.6, self.accept_loss: 0.1, self.take_out: 0.2,
             self.copy_anew: 0.7, self.clean: 2 if self.removes_files else 0, self.retain: 3 if self.removes_files else 0,
         }  # fmt: skip
-        kinds = asked | others
-        self._found()
-        for number in range(steps):
-            (step,) = self.rng.choices(list(kinds), list(kinds.values()))
-            if step in asked and not self.leader.leads:
-                step = self.wait
-            self.steps.append(f"{step.__name__} at {self.clock.monotonic_ns() // 1_000_000}")
-            if step in asked:
-                self.leader.guarded(lambda process, step=step: step())  # type: ignore[misc]
-            else:
-                step()
-            self.turn()
-            if self.rng.random() < 0.3:
-                self.advance(self.rng.choice((1, 3, 20)))
-            if number % 8 == 0:
-                self.account.look_closely()
-        self.steps.append("the end")
-        self.finish()
 
-    def _found(self) -> None:
+    def begin(self) -> None:
         """The group begins, sometimes while members are killed."""
         if self.rng.random() < 0.8:
             self.start_all()
@@ -284,13 +250,11 @@ class Life(NetworkedLife[MemberMachine]):
             self.advance(100)
         return False
 
-    def finish(self) -> None:
-        """Everything runs and nothing breaks any more."""
-        self.network.held.clear()
-        self.network.delays_ms = (0, 1)
+    def heal(self) -> None:
+        super().heal()
         self.engine_back()
-        for machine in self.machines:
-            machine.disk.die_at = None
+
+    def until_level(self) -> None:
         leaderless_ms = 0
         for _ in range(HEALED_MS // LOOK_MS):
             self.start_all()
@@ -300,25 +264,15 @@ class Life(NetworkedLife[MemberMachine]):
             if leaderless_ms >= STUCK_MS:
                 self._must_be_lost()
                 leaderless_ms = 0
-            if self._are_level():
-                break
-        else:
-            raise Broken(f"nothing fails any more, and the members are never level: {self._told()}")
-        for _ in range(DRAINED_MS // SECOND):
-            self.advance(SECOND)
-        for _ in range(HEALED_MS // 100):
-            self.advance(100)
-            if self._are_level() and not any(one.has_jobs for one in self.running.values()):
-                break
-        else:
-            raise Broken(f"nothing comes to rest: {self._told()}")
-        self.account.look_closely()
-        self.account.settled(self.leader)
+            if self.are_level():
+                return
+        raise Broken(f"nothing fails any more, and the members are never level: {self._told()}")
+
+    def come_to_rest(self) -> None:
+        super().come_to_rest()
         view = self.engine.view
         assert view is not None
         self.account.group.finished(self.machines, view.epoch, lambda: str(self._told()))
-        self.compare()
-        judge_log(self.master.store)
         self.counts.update(self.account.group.counts)
 
     def _must_be_lost(self) -> None:
@@ -335,7 +289,7 @@ class Life(NetworkedLife[MemberMachine]):
     def _told(self) -> tuple[View | None, dict[str, object]]:
         return self.engine.view, self.positions()
 
-    def _are_level(self) -> bool:
+    def are_level(self) -> bool:
         view = self.engine.view
         if (
             len(self.running) < len(self.machines)
@@ -350,13 +304,4 @@ class Life(NetworkedLife[MemberMachine]):
         return all(process.store.confirm_offset == process.store.log.end == end for process in self.running.values())
 
 
-def run(seed: int, steps: int = STEPS) -> Verdict:
-    """One life. An exception of any kind is its problem."""
-    return lived(Life, seed, steps)
-
-
-def live(seed: int, length: int = 1) -> None:
-    """One life, for campaigns."""
-    verdict = run(seed, STEPS * length)
-    if verdict.problem is not None:
-        raise verdict.problem
+run = partial(lived, Life)

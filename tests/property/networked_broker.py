@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from unittest import mock
 
 import msgspec
@@ -69,25 +69,28 @@ class Registrar:
         self.identity = msgspec.structs.replace(self.identity, broker_id=broker_id)
 
 
+class Shared(NamedTuple):
+    """What the machines of one life have in common. `running`: the processes that run, by host."""
+
+    base: Path
+    shape: Shape
+    network: SimulatedNetwork
+    running: dict[str, Any]
+    rng: random.Random
+
+
 class NetworkedBroker(TimerBroker):
-    """One process. `others` are those that run, by host."""
+    """One process, on its machine."""
 
     role: ReplicationRole | GroupRole
 
-    def __init__(
-        self,
-        root: Path,
-        files: RecordingFiles,
-        clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
-        others: dict[str, Any],
-        settings: ServerSettings,
-    ) -> None:
-        self.loop = SimulatedLoop(clock, network, settings.host)
-        self.network, self.others = network, others
+    def __init__(self, machine: Machine[Any], settings: ServerSettings) -> None:
+        self.machine = machine
+        root, files, clock = machine.root, machine.files, machine.clock
+        self.network, self.others = machine.shared.network, machine.shared.running
+        self.loop = SimulatedLoop(clock, self.network, settings.host)
         self.credentials = None
-        super().__init__(root, files, clock, shape, None, appends=False)
+        super().__init__(root, files, clock, machine.shared.shape, None, appends=False)
         self.end_of_turn = turn = Turn(self.loop, clock)
         process = Surroundings(
             settings=settings,
@@ -260,19 +263,9 @@ P = TypeVar("P", bound=NetworkedBroker)
 class Machine(Generic[P]):
     """A host with the directory of one broker; `process` is None while it does not run."""
 
-    def __init__(
-        self,
-        base: Path,
-        number: int,
-        clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
-        running: dict[str, P],
-        rng: random.Random,
-    ) -> None:
-        self.base, self.number, self.clock, self.shape = base, number, clock, shape
+    def __init__(self, number: int, clock: ManualClock, shared: Shared) -> None:
+        self.number, self.clock, self.shared = number, clock, shared
         self.host = f"10.0.0.{number + 1}"
-        self.network, self.running, self.rng = network, running, rng
         self.process: P | None = None
         self.is_dark = False
         """It has no power."""
@@ -289,7 +282,7 @@ class Machine(Generic[P]):
 
     def _new_root(self) -> Path:
         self.made += 1
-        root = self.base / f"host{self.number}-{self.made}"
+        root = self.shared.base / f"host{self.number}-{self.made}"
         root.mkdir()
         return root
 
@@ -312,14 +305,14 @@ class Machine(Generic[P]):
         try:
             self.process = self._made_process(settings)
         except Killed:
-            self.network.killed(self.host)
+            self.shared.network.killed(self.host)
             gc.collect()  # what a start that died left open
             self._revive()
             return False
-        self.running[self.host] = self.process
+        self.shared.running[self.host] = self.process
         if self.is_dark:
             self.is_dark = False
-            self.network.is_back(self.host)
+            self.shared.network.is_back(self.host)
         return True
 
     def _revive(self) -> None:
@@ -342,28 +335,28 @@ class Machine(Generic[P]):
 
     def kill(self) -> None:
         if self.process is not None:
-            self._gone(self.network.killed)
+            self._gone(self.shared.network.killed)
             self._revive()
 
     def _gone(self, tell: Callable[[str], None]) -> None:
         process, self.process = self.process, None
         if process is not None:
             tell(self.host)
-            del self.running[self.host]
+            del self.shared.running[self.host]
             process.kill()
 
     def stop(self) -> None:
         """In order, if it gets that far."""
         if self.guarded(lambda process: process.stop()) and self.process is not None:
             self.process = None
-            self.network.killed(self.host)
-            del self.running[self.host]
+            self.shared.network.killed(self.host)
+            del self.shared.running[self.host]
 
     def power(self) -> None:
-        self._gone(self.network.lost_power)
+        self._gone(self.shared.network.lost_power)
         self.made += 1
-        after = self.base / f"host{self.number}-{self.made}"
-        self.files.power_cut(after, self.rng)
+        after = self.shared.base / f"host{self.number}-{self.made}"
+        self.files.power_cut(after, self.shared.rng)
         self.root, self.is_dark = after, True
         self._new_files()
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.crash.harness import quiet, scratch
-from tests.property.log_judgement import Broken, known
+from tests.property.log_judgement import Broken, judge_log, known
 from tests.property.master_clients import TOPIC, Clients
 from tests.property.networked_account import NetworkedAccount
-from tests.property.networked_broker import Machine, NetworkedBroker, simulated_parts
+from tests.property.networked_broker import Machine, NetworkedBroker, Shared, simulated_parts
 from tests.property.timer_broker import CountedIds, Shape, answers
 from tests.unit.broker.conftest import ListPeer
 from tests.worlds.simulated_loop import SimulatedLoop
@@ -28,6 +28,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.store.settings import FlushDiskType
 from orbitmq.units import NS_PER_MS
 
 START_MS = 1_790_000_000_123
@@ -40,6 +41,8 @@ SKEWS_MS = (0, 0, -700, 900, -4_000, 4_000)
 PASSES_MAX = 200
 """Rounds of deliveries and callbacks of one moment."""
 
+STEPS = 45
+REST_ROUNDS = 900
 LARGE_BYTES = 3_000
 REPEATED_MAX = 6
 """Idempotent sends that may be sent again."""
@@ -72,7 +75,13 @@ class NetworkedLife(Clients, Generic[M]):
     account: NetworkedAccount[M]
     leader: M
     shape: Shape
+    running: dict[str, Any]
     waits_ms: tuple[int, ...] = (1, 5, 40, 300, 1_000, 1_000, 5_000, 30_000)
+    looks_every: int
+    """Steps from one close look of the account to the next."""
+
+    drain: tuple[int, int]
+    """At the end: how often time passes, and by how many ms, so that nothing waits any more."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -91,6 +100,22 @@ class NetworkedLife(Clients, Generic[M]):
         self.bystanders: list[SimulatedLoop] = []
         """Of whatever runs beside the machines, and never fails."""
         self.counts: dict[str, int] = {}
+
+    def shared(self, base: Path, flush: FlushDiskType) -> Shared:
+        """For the machines, which this does not make."""
+        self.running = {}
+        self.shape = Shape(
+            flush=flush,
+            log_file_bytes=self.rng.choice((16, 16, 64)) * 1024,
+            cleans=self.removes_files,
+            has_all=True,
+            has_tables=True,
+        )
+        return Shared(base, self.shape, self.network, self.running, self.rng)
+
+    def a_clock(self) -> ManualClock:
+        """Of one machine."""
+        return ManualClock(self.start_ms + self.rng.choice(SKEWS_MS))
 
     @property
     def others(self) -> list[M]:
@@ -256,6 +281,21 @@ class NetworkedLife(Clients, Generic[M]):
     def lose_power(self, machine: M) -> None:
         raise NotImplementedError
 
+    def start(self, machine: M) -> bool:
+        """Start a broker that is down. False: it died of that."""
+        if machine.process is not None:
+            machine.process.loop.is_paused = False
+            return True
+        return self.start_down(machine)
+
+    def start_down(self, machine: M) -> bool:
+        raise NotImplementedError
+
+    def start_one(self) -> None:
+        down = [machine for machine in self.machines if not machine.is_up]
+        if down:
+            self.start(self.rng.choice(down))
+
     def all_down(self) -> None:
         lose = self.rng.choice((type(self.machines[0]).kill, self.lose_power))
         for machine in self.machines:
@@ -293,8 +333,78 @@ class NetworkedLife(Clients, Generic[M]):
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def live(self, steps: int) -> None:
+    def begin(self) -> None:
+        """Until there is somebody who takes messages."""
         raise NotImplementedError
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether clients find somebody who does."""
+        raise NotImplementedError
+
+    def seek_leader(self) -> None:
+        """What is done in the place of a client's step while nobody takes messages."""
+        raise NotImplementedError
+
+    def faults(self) -> dict[Callable[[], None], float]:
+        """What else happens than what clients do, and how often."""
+        raise NotImplementedError
+
+    def live(self, steps: int) -> None:
+        asked: dict[Callable[[], None], float] = {
+            self.plain: 4, self.timer: 4, self.level: 3, self.idempotent: 4, self.half: 1, self.decide: 1, self.change: 3, self.recur: 1,
+            self.change_tables: 3, self.again: 3,
+        }  # fmt: skip
+        kinds = asked | self.faults()
+        self.begin()
+        for number in range(steps):
+            (step,) = self.rng.choices(list(kinds), list(kinds.values()))
+            if step in asked and not self.takes_messages:
+                step = self.seek_leader
+            self.steps.append(f"{step.__name__} at {self.clock.monotonic_ns() // NS_PER_MS}")
+            if step in asked:
+                self.leader.guarded(lambda process, step=step: step())  # type: ignore[misc]
+            else:
+                step()
+            self.turn()
+            if self.rng.random() < 0.3:
+                self.advance(self.rng.choice((1, 3, 20)))
+            if number % self.looks_every == 0:
+                self.account.look_closely()
+        self.steps.append("the end")
+        self.heal()
+        self.until_level()
+        self.come_to_rest()
+
+    def heal(self) -> None:
+        """Nothing breaks any more."""
+        self.network.held.clear()
+        self.network.delays_ms = (0, 1)
+        for machine in self.machines:
+            machine.disk.die_at = None
+
+    def until_level(self) -> None:
+        """Everything runs, and every copy has all. Raises Broken where that does not come about."""
+        raise NotImplementedError
+
+    def are_level(self) -> bool:
+        raise NotImplementedError
+
+    def come_to_rest(self) -> None:
+        """What waits comes; then everybody knows the same."""
+        times, ms = self.drain
+        for _ in range(times):
+            self.advance(ms)
+        for _ in range(REST_ROUNDS):
+            self.advance(100)
+            if self.are_level() and not any(one.has_jobs for one in self.running.values()):
+                break
+        else:
+            raise Broken(f"nothing comes to rest: {self.positions()}")
+        self.account.look_closely()
+        self.account.settled(self.leader)
+        self.compare()
+        judge_log(self.master.store)
 
     def positions(self) -> dict[str, object]:
         return {
@@ -360,7 +470,7 @@ def undecided_at(process: NetworkedBroker) -> list[int]:
     return [known.place.physical_offset for known in transactions.undecided]
 
 
-def lived(made: Callable[[Path, int], NetworkedLife[Any]], seed: int, steps: int) -> Verdict:
+def lived(made: Callable[[Path, int], NetworkedLife[Any]], seed: int, steps: int = STEPS) -> Verdict:
     """One life. An exception of any kind is its problem."""
     life: NetworkedLife[Any] | None = None
     problem: Exception | None = None
@@ -374,3 +484,10 @@ def lived(made: Callable[[Path, int], NetworkedLife[Any]], seed: int, steps: int
             if life is not None:
                 life.close()
     return Verdict(seed, problem, [] if life is None else life.steps, {} if life is None else life.counts)
+
+
+def live(made: Callable[[Path, int], NetworkedLife[Any]], seed: int, length: int = 1) -> None:
+    """One life, for campaigns."""
+    verdict = lived(made, seed, STEPS * length)
+    if verdict.problem is not None:
+        raise verdict.problem

@@ -5,16 +5,11 @@ with its port for slaves, its connection to a master, tickets, epochs and gates.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
-from tests.property.networked_broker import COPIES_PORT, MAIN_PORT, Machine, NetworkedBroker, Registrar
-from tests.property.timer_broker import Shape
-from tests.worlds.faults import RecordingFiles
+from tests.property.networked_broker import COPIES_PORT, MAIN_PORT, Machine, NetworkedBroker, Registrar, Shared
 from tests.worlds.little_store import SteppedWorker
-from tests.worlds.simulated_network import SimulatedNetwork
 
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
@@ -56,23 +51,10 @@ class PairBroker(NetworkedBroker):
     """One process."""
 
     role: ReplicationRole
-
-    def __init__(
-        self,
-        root: Path,
-        files: RecordingFiles,
-        clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
-        names: NameServer,
-        others: dict[str, PairBroker],
-        settings: ServerSettings,
-    ) -> None:
-        self._names = names
-        super().__init__(root, files, clock, shape, network, others, settings)
+    machine: PairMachine
 
     def _made_role(self, process: Surroundings, file: ConfigFile) -> ReplicationRole:
-        parts = self._parts(process, file, _Registrar(self._names, process.settings))
+        parts = self._parts(process, file, _Registrar(self.machine.names, process.settings))
         return ReplicationRole(parts, MAIN_PORT, copied=cast(Any, None), tables_changed=lambda: None)
 
     def _role_workers(self) -> list[SteppedWorker]:
@@ -81,17 +63,9 @@ class PairBroker(NetworkedBroker):
 
 class PairMachine(Machine[PairBroker]):
     def __init__(
-        self,
-        base: Path,
-        number: int,
-        clock: ManualClock,
-        shape: Shape,
-        network: SimulatedNetwork,
-        names: NameServer,
-        running: dict[str, PairBroker],
-        replication: ReplicationSettings,
-        rng: random.Random,
+        self, number: int, clock: ManualClock, shared: Shared, names: NameServer, replication: ReplicationSettings
     ) -> None:
+        super().__init__(number, clock, shared)
         self.names, self.replication = names, replication
         self.is_demoted = False
         """Whoever starts it next makes a slave of it."""
@@ -103,7 +77,6 @@ class PairMachine(Machine[PairBroker]):
         """It is the master by a person's command; its settings say otherwise."""
         self.lost_ns = -1
         """When its disk lost something that its reports may have promised."""
-        super().__init__(base, number, clock, shape, network, running, rng)
 
     @property
     def leads(self) -> bool:
@@ -142,9 +115,7 @@ class PairMachine(Machine[PairBroker]):
     def _made_process(self, settings: ServerSettings) -> PairBroker:
         if self.is_demoted:
             self._forget_promotion()
-        return PairBroker(
-            self.root, self.files, self.clock, self.shape, self.network, self.names, self.running, settings
-        )
+        return PairBroker(self, settings)
 
     def _forget_promotion(self) -> None:
         """As the log says how."""

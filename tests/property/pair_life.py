@@ -17,16 +17,15 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tests.property.log_judgement import Broken, judge_log
+from tests.property.log_judgement import Broken
 from tests.property.master_clients import SECOND, TOPIC
-from tests.property.networked_life import PASSES_MAX, SKEWS_MS, NetworkedLife, Verdict, lived
+from tests.property.networked_life import PASSES_MAX, NetworkedLife, lived
 from tests.property.pair_account import Account
-from tests.property.pair_broker import NameServer, PairBroker, PairMachine
-from tests.property.timer_broker import Shape
+from tests.property.pair_broker import NameServer, PairMachine
 
-from orbitmq.clock import ManualClock
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.replication_bodies import (
     DemoteAnswer,
@@ -38,7 +37,6 @@ from orbitmq.replication.settings import BrokerKind, ReplicationSettings
 from orbitmq.server.replication.demotion import DemotionRefused
 from orbitmq.store.settings import FlushDiskType
 
-STEPS = 45
 EXCHANGE_ROUNDS = 400
 """Looks at an exchange of roles, whose time is bounded."""
 
@@ -47,10 +45,11 @@ EXCHANGE_OVER_MS = 60 * SECOND
 
 STARTS_MAX = 5
 FINISH_ROUNDS = 400
-DRAINED_MS, DRAIN_STEP_MS = 360 * SECOND, 20 * SECOND
 
 
 class Life(NetworkedLife[PairMachine]):
+    looks_every = 4
+    drain = 18, 20 * SECOND
     exchanges = 1.5
     """How often roles are exchanged."""
 
@@ -58,33 +57,16 @@ class Life(NetworkedLife[PairMachine]):
         super().__init__(seed)
         rng = self.rng
         self.names = NameServer()
-        self.running: dict[str, PairBroker] = {}
         self.kind = rng.choice((BrokerKind.SYNC_MASTER, BrokerKind.SYNC_MASTER, BrokerKind.ASYNC_MASTER))
         flush = rng.choice(list(FlushDiskType))
-        self.shape = Shape(
-            flush=flush,
-            log_file_bytes=rng.choice((16, 16, 64)) * 1024,
-            cleans=self.removes_files,
-            has_all=True,
-            has_tables=True,
-        )
+        shared = self.shared(base, flush)
         replication = ReplicationSettings(
             kind=self.kind,
             batch_bytes=rng.choice((200, 1_000, 32 * 1024)),
             refuses=self.kind is BrokerKind.SYNC_MASTER and rng.random() < 0.4,
         )
         self.machines = [
-            PairMachine(
-                base,
-                number,
-                ManualClock(self.start_ms + rng.choice(SKEWS_MS)),
-                self.shape,
-                self.network,
-                self.names,
-                self.running,
-                replication,
-                rng,
-            )
+            PairMachine(number, self.a_clock(), shared, self.names, replication)
             for number in range(rng.choice((2, 2, 3)))
         ]
         self.account = Account(self.machines, flush, removes_files=self.removes_files)
@@ -112,25 +94,19 @@ class Life(NetworkedLife[PairMachine]):
 
     # --- people ---------------------------------------------------------------------------------------------------------------
 
-    def start(self, machine: PairMachine) -> bool:
-        """Start a broker that is down."""
-        if machine.process is not None:
-            machine.process.loop.is_paused = False
-            return True
+    def start_down(self, machine: PairMachine) -> bool:
         says_master = (
             not machine.was_promoted
             if machine is self.leader
             else machine.settings_say is self.kind and not machine.is_demoted
         )
-        is_started = machine.start(self.kind if says_master else BrokerKind.SLAVE)
+        return self._start_as(machine, self.kind if says_master else BrokerKind.SLAVE)
+
+    def _start_as(self, machine: PairMachine, kind: BrokerKind) -> bool:
+        is_started = machine.start(kind)
         if is_started and machine.lost_ns >= 0 and self.shape.flush is FlushDiskType.ASYNC_FLUSH:
             self.account.started()
         return is_started
-
-    def start_one(self) -> None:
-        down = [machine for machine in self.machines if not machine.is_up]
-        if down:
-            self.start(self.rng.choice(down))
 
     def promote_right(self) -> None:
         """The master is gone, or stopped: the slave that has most becomes the master."""
@@ -230,7 +206,10 @@ class Life(NetworkedLife[PairMachine]):
             for _ in range(STARTS_MAX):
                 if machine.is_up:
                     break
-                self._start_as_it_was(machine)
+                if machine.process is not None:
+                    machine.process.loop.is_paused = False
+                else:
+                    self._start_as(machine, machine.settings_say)  # as it was
         self.advance(EXCHANGE_OVER_MS)
         leading = [machine for machine in self.machines if machine.leads]
         if len(leading) > 1:
@@ -241,16 +220,6 @@ class Life(NetworkedLife[PairMachine]):
             self.account.decided(leading[0])
         elif former.is_up:
             self._promote(former, rightly=False)
-
-    def _start_as_it_was(self, machine: PairMachine) -> None:
-        if machine.process is not None:
-            machine.process.loop.is_paused = False
-        elif (
-            machine.start(machine.settings_say)
-            and machine.lost_ns >= 0
-            and self.shape.flush is FlushDiskType.ASYNC_FLUSH
-        ):
-            self.account.started()
 
     def tend(self) -> None:
         """What people do who read the logs of their brokers."""
@@ -282,66 +251,36 @@ class Life(NetworkedLife[PairMachine]):
 
     # --- the life -----------------------------------------------------------------------------------------------------------------
 
-    def live(self, steps: int) -> None:
-        asked: dict[Callable[[], None], float] = {
-            self.plain: 4, self.timer: 4, self.level: 3, self.idempotent: 4, self.half: 1, self.decide: 1, self.change: 3, self.recur: 1,
-            self.change_tables: 3, self.again: 3,
-        }  # fmt: skip
-        others: dict[Callable[[], None], float] = {
+    def begin(self) -> None:
+        self.advance(1_000)
+
+    @property
+    def takes_messages(self) -> bool:
+        return self.leader.is_up
+
+    def seek_leader(self) -> None:
+        self.start_one()
+
+    def faults(self) -> dict[Callable[[], None], float]:
+        return {
             self.wait: 16, self.break_connection: 1.5, self.hold_back: 0.8, self.let_through: 1.5, self.change_delays: 0.7,
             self.stand_still: 0.7, self.kill: 1, self.doom: 1, self.power: 0.8, self.all_down: 0.25, self.start_one: 3,
             self.promote_right: 0.8, self.promote_any: 0.25, self.exchange: self.exchanges, self.tend: 1.5,
             self.clean: 2 if self.removes_files else 0,
             self.retain: 4 if self.removes_files else 0,
         }  # fmt: skip
-        kinds = asked | others
-        self.advance(1_000)
-        for number in range(steps):
-            (step,) = self.rng.choices(list(kinds), list(kinds.values()))
-            if step in asked and not self.leader.is_up:
-                step = self.start_one
-            self.steps.append(f"{step.__name__} at {self.clock.now_ms()}")
-            if step in asked:
-                self.leader.guarded(lambda process, step=step: step())  # type: ignore[misc]
-            else:
-                step()
-            self.turn()
-            if self.rng.random() < 0.3:
-                self.advance(self.rng.choice((1, 3, 20)))
-            if number % 4 == 0:
-                self.account.look_closely()
-        self.steps.append("the end")
-        self.finish()
 
-    def finish(self) -> None:
-        """Everything runs and nothing breaks any more."""
-        self.network.held.clear()
-        self.network.delays_ms = (0, 1)
-        for machine in self.machines:
-            machine.disk.die_at = None
+    def until_level(self) -> None:
         for _ in range(FINISH_ROUNDS):
             for machine in (self.leader, *self.others):
                 self.start(machine)
             self.advance(1_000)
             self.tend()
-            if self._are_level():
-                break
-        else:
-            raise Broken(f"the copies are never level: {self.positions()}")
-        for _ in range(DRAINED_MS // DRAIN_STEP_MS):
-            self.advance(DRAIN_STEP_MS)
-        for _ in range(FINISH_ROUNDS):
-            self.advance(100)
-            if self._are_level() and not any(one.has_jobs for one in self.running.values()):
-                break
-        else:
-            raise Broken(f"nothing comes to rest: {self.positions()}")
-        self.account.look_closely()
-        self.account.settled(self.leader)
-        self.compare()
-        judge_log(self.master.store)
+            if self.are_level():
+                return
+        raise Broken(f"the copies are never level: {self.positions()}")
 
-    def _are_level(self) -> bool:
+    def are_level(self) -> bool:
         if len(self.running) < len(self.machines) or not self.master.appenders.are_attached:
             return False
         end = self.master.store.log.end
@@ -358,13 +297,4 @@ def foremost_key(machine: PairMachine) -> tuple[int, int]:
     return machine.last_writer, machine.process.store.log.end
 
 
-def run(seed: int, steps: int = STEPS) -> Verdict:
-    """One life. An exception of any kind is its problem."""
-    return lived(Life, seed, steps)
-
-
-def live(seed: int, length: int = 1) -> None:
-    """One life, for campaigns."""
-    verdict = run(seed, STEPS * length)
-    if verdict.problem is not None:
-        raise verdict.problem
+run = partial(lived, Life)

@@ -13,7 +13,7 @@ from tests.crash.harness import quiet, scratch
 from tests.property.networked_broker import simulated_parts
 from tests.property.networked_life import lived
 from tests.property.pair_bugs import BUGS
-from tests.property.pair_life import STEPS, Life, run
+from tests.property.pair_life import Life, run
 
 from orbitmq.protocol.properties import Property
 from orbitmq.replication.settings import BrokerKind
@@ -47,7 +47,7 @@ def test_planted_bugs_are_noticed(bug: str) -> None:
     seeds = EXCHANGING_SEEDS if bug == HANDED_OVER else range(CAUGHT_WITHIN)
     made = Exchanging if bug == HANDED_OVER else Life
     with BUGS[bug]():
-        assert any(lived(made, seed, STEPS).problem is not None for seed in seeds), "nothing was noticed"
+        assert any(lived(made, seed).problem is not None for seed in seeds), "nothing was noticed"
 
 
 def test_a_slave_that_is_made_master_before_it_has_copied_all_takes_nothing_for_promised_that_it_cannot_know() -> None:
