@@ -116,6 +116,11 @@ class Account(NetworkedAccount[MemberMachine]):
     def _look_at_confirmed(self, machine: MemberMachine, process: NetworkedBroker) -> None:
         if process.store.log.start > 0 and not machine.seen:
             machine.was_emptied = True  # it begins where the leader's log does
+        log, seen_end = process.store.log, machine.seen_start + len(machine.seen)
+        if (
+            self.group.losses and log.written_end < seen_end
+        ):  # its start knew of less, and so it may follow who lacks the rest
+            machine.may_lose(process.store.confirm_offset)
         super()._look_at_confirmed(machine, process)
 
     def _look_at(self, machine: MemberMachine) -> None:

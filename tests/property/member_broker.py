@@ -88,6 +88,11 @@ class MemberMachine(Machine[MemberBroker]):
     def leads(self) -> bool:
         return self.process is not None and self.process.member.duties.leads
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether it says that the group does not know it any more."""
+        return self.process is not None and "removed from the group" in self.process.role.trouble
+
     # --- as `group_account` sees it -------------------------------------------------------------------------------------
 
     @property

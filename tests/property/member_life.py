@@ -30,6 +30,7 @@ from tests.worlds.simulated_engine import SimulatedEngine
 from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, PromoteRequest
 from orbitmq.replication.settings import ReplicationAck
 from orbitmq.replication.view import View
+from orbitmq.server.replication.group.group_commands import GroupRefused
 from orbitmq.store.settings import FlushDiskType
 
 LED_MS = 15_000
@@ -203,13 +204,20 @@ class Life(NetworkedLife[MemberMachine]):
         def remove(process: MemberBroker, done: Callable[[Any], None]) -> None:
             process.role.forget(process.member.member_id(machine.name), done)
 
-        if machine is not self.leader and self.command(self.leader, remove) is True:
+        if machine is self.leader:
+            return
+        told = self.command(self.leader, remove)
+        if isinstance(told, GroupRefused) and "is there and follows" in str(told):
+            machine.stop()
+            self.advance(SECOND)
+            told = self.command(self.leader, remove)
+        if told is True:
             machine.empty()
 
     def copy_anew(self) -> None:
-        """Members that stopped begin with an empty disk."""
+        """Members that stopped, or that were removed without anybody having heard of it, begin with an empty disk."""
         for machine in self.machines:
-            if machine.stopped:
+            if machine.stopped or machine.is_removed:
                 self.count("copied anew")
                 machine.empty()
                 self.start(machine)
