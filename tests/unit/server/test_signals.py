@@ -93,6 +93,7 @@ async def test_a_log_file_that_cannot_be_opened_leaves_the_one_in_use(log: Bound
 
 async def test_the_hang_up_of_the_own_terminal_is_a_stop_in_order(log: BoundedHandler) -> None:
     there = True
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a test, too, would be left alone
     signals = ProcessSignals(log, has_terminal=lambda: there)
     signals.install()
     try:
@@ -106,6 +107,7 @@ async def test_the_hang_up_of_the_own_terminal_is_a_stop_in_order(log: BoundedHa
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_the_first_reason_for_a_stop_counts(log: BoundedHandler) -> None:

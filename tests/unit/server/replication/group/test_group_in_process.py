@@ -274,6 +274,7 @@ async def test_of_two_copies_of_one_directory_the_second_one_waits(group: GroupI
     await group.kill("b")
     group.running["b"] = second
     await group.until_level("a", "b")
+    await group.until(lambda: "b" in group.contents.present["trio"], "it being there")
     group.contents.present["trio"]["b"] = msgspec.structs.replace(  # as of two that began while the engine was away
         group.contents.present["trio"]["b"], claim="another", address="elsewhere:1"
     )
