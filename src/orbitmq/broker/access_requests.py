@@ -2,7 +2,7 @@
 
 Rules of this file
 1. A change is in force with the next request, and answered when it is saved.
-2. Each change is one line of the log `orbitmq.audit`: who, from where, what. No password stands in it.
+2. What a request is about is told to the audit log. Of a password only that it has changed.
 3. Passwords are told to super users only; RocketMQ tells them to everybody who may read the cluster's settings.
 4. Where nobody is asked who they are, `unknown_callers` refuses all of this.
 
@@ -11,16 +11,17 @@ Rules of this file
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
+from orbitmq.access.audit import About, Secret, Subject
 from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.policies import Acl, Entry, PolicyType, action_words, read_resource, read_word
 from orbitmq.access.policy_bodies import acl_info, read_policies, read_subject, read_user, user_info
-from orbitmq.access.users import User, UserStatus, UserType, subject_text
+from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.saved_access import SavedAccess
 from orbitmq.broker.table_saving import TableSaving
@@ -31,8 +32,6 @@ from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-
-audit: Final = logging.getLogger("orbitmq.audit")
 
 USERS: Final = "users and policies"
 """Name of the table in the log, and of the wake-up that saves it again."""
@@ -60,6 +59,28 @@ class AccessRequests(Room):
             RequestCode.AUTH_LIST_ACL: self._list_acls,
         }
 
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        code = RequestCode
+        users = (code.AUTH_CREATE_USER, code.AUTH_UPDATE_USER, code.AUTH_DELETE_USER)
+        policies = (code.AUTH_CREATE_ACL, code.AUTH_UPDATE_ACL, code.AUTH_DELETE_ACL)
+        return {**dict.fromkeys(users, self._about_user), **dict.fromkeys(policies, self._about_policies)}
+
+    def _about_user(self, command: Command, peer: Peer) -> About:
+        return About(partial(self._state, _username(command)))
+
+    def _about_policies(self, command: Command, peer: Peer) -> About:
+        name = read_subject(command.text("subject") or AclInfo.decode(command.body).subject or "")
+        return About(partial(self._state, name))
+
+    def _state(self, name: str) -> dict[str, str]:
+        """A user and its policies as they are."""
+        user = self._table.user(name)
+        if user is None:
+            return {}
+        state = {"user": f"{user.type.value}, {user.status.value}", "password": Secret(user.password)}
+        acl = self._table.acl(name)
+        return state if acl is None else {**state, "policies": _text(acl)}
+
     def close(self) -> None:
         self._saving.finish()
         self._access.save()
@@ -70,22 +91,20 @@ class AccessRequests(Room):
         name, change = _username(command), _read(lambda: read_user(command.body))
         type_, status = change.type or UserType.NORMAL, change.status or UserStatus.ENABLED
         self._table.create_user(User(name, change.password or "", type_, status), _caller(peer))
-        return self._changed(command, peer, name, f"user {name!r} created: {type_.value}, {status.value}")
+        return self._changed(command, peer, name)
 
     def _update_user(self, command: Command, peer: Peer) -> Command | None:
         name, change = _username(command), _read(lambda: read_user(command.body))
         self._table.update_user(
             name, _caller(peer), password=change.password or "", type=change.type, status=change.status
         )
-        words = ["password"] if change.password else []
-        words += [f"now {member.value}" for member in (change.type, change.status) if member is not None]
-        return self._changed(command, peer, name, f"user {name!r} changed: {', '.join(words) or 'nothing'}")
+        return self._changed(command, peer, name)
 
     def _delete_user(self, command: Command, peer: Peer) -> Command | None:
         name = command.text("username")
         if not self._table.delete_user(name, _caller(peer)):
             return response(command, ResponseCode.SUCCESS)
-        return self._changed(command, peer, name, f"user {name!r} deleted, and its policies")
+        return self._changed(command, peer, name)
 
     def _get_user(self, command: Command, peer: Peer) -> Command:
         user = self._table.user(_username(command))
@@ -104,7 +123,7 @@ class AccessRequests(Room):
     def _merge_acl(self, command: Command, peer: Peer) -> Command | None:
         acl = _read(lambda: _acl(command))
         self._table.merge_acl(acl, _caller(peer))
-        return self._changed(command, peer, acl.user, f"policies of {subject_text(acl.user)} set: {_text(acl)}")
+        return self._changed(command, peer, acl.user)
 
     def _delete_acl(self, command: Command, peer: Peer) -> Command | None:
         name = _subject(command)
@@ -113,8 +132,7 @@ class AccessRequests(Room):
         # RocketMQ takes a resource that it cannot read for none, and deletes everything.
         resource = _read(lambda: read_resource(resource_text)) if resource_text.strip() else None
         self._table.delete_acl(name, _caller(peer), policy, resource)
-        what = "all" if resource is None else f"{policy.value} {resource.text}"
-        return self._changed(command, peer, name, f"policies of {subject_text(name)} deleted: {what}")
+        return self._changed(command, peer, name)
 
     def _get_acl(self, command: Command, peer: Peer) -> Command:
         acl = self._table.acl(_subject(command))
@@ -131,9 +149,7 @@ class AccessRequests(Room):
             )
         return response(command, ResponseCode.SUCCESS, body=_list(map(acl_info, acls)))
 
-    def _changed(self, command: Command, peer: Peer, name: str, what: str) -> Command | None:
-        by, (host, port) = _caller(peer), peer.address
-        audit.info("%s at %s:%d: %s", "somebody unknown" if by is None else f"user {by.name!r}", host, port, what)
+    def _changed(self, command: Command, peer: Peer, name: str) -> Command | None:
         self._access.changed(name)
         return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from orbitmq.access.audit import audited, in_fields, tell_denied
 from orbitmq.access.gate import Denied, LedTo
 from orbitmq.broker.copied_log import MASTERS_ONLY
 from orbitmq.broker.core import BrokerCore, Facilities
@@ -63,7 +64,11 @@ class Broker:
         self.statistics: Final = core.statistics
         self.tally: Final = core.tally
         self.deadlines: Final = core.deadlines
-        self._handlers = merged(room.handlers() for room in rooms.all)
+        subjects = {code: subject for room in rooms.all for code, subject in room.subjects().items()}
+        self._handlers = {
+            code: audited(code, handler, subjects.get(RequestCode(code), in_fields))
+            for code, handler in merged(room.handlers() for room in rooms.all).items()
+        }
         self._excess_handlers = merged(room.excess_handlers() for room in rooms.all)
         self._gate: Final = core.facilities.gate
         self._led_to = records_led_to(rooms.all)
@@ -152,6 +157,7 @@ class Broker:
 
     def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
         self.tally.failed(request.code, denied.code)
+        tell_denied(request, peer, denied)
         answer = None if request.flag & FLAG_ONEWAY else response(request, denied.code, denied.remark)
         if not denied.wait_ms:
             return answer

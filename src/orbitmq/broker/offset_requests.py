@@ -13,19 +13,21 @@ Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
+from orbitmq.access.audit import About, Subject
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.table_saving import SavedTable
 from orbitmq.limits.broker import NOTED_OFFSETS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
-from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import BY_TOOL, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 
@@ -52,6 +54,7 @@ class OffsetProcessor(Room):
         self._topics = core.topics
         self._groups = core.groups
         self._offsets = core.offsets
+        self._clients = core.clients
         self._survivors = core.survivors
         self._store = core.store
         self._deadlines = core.deadlines
@@ -77,6 +80,29 @@ class OffsetProcessor(Room):
             code.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
         }
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda command, _: self._about(command, "group"),
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._about_commit,
+        }
+
+    def _about(self, command: Command, group_field: str) -> About:
+        group, topic = command.text(group_field), command.text("topic")
+        return About(lambda: {"offsets": json.dumps(dict(self._offsets.queues(group, topic)))})
+
+    def _about_commit(self, command: Command, peer: Peer) -> About | None:
+        """A commit is administration when a tool sends it that says so, or when an offset goes back and who does that is no member:
+        so do the tools of RocketMQ."""
+        if BY_TOOL not in command.fields:
+            group, queue_id = command.text("consumerGroup"), command.int32("queueId")
+            offset = self._offsets.query(group, command.text("topic"), queue_id)
+            if offset is None or command.integer("commitOffset") >= offset:
+                return None
+            members = self._clients.consumer(group)
+            if members is not None and peer in members.members:
+                return None
+        return self._about(command, "consumerGroup")
 
     def arm(self, now_ns: int) -> None:
         if not self._saving_count and any(table.dirty for table in self._tables):

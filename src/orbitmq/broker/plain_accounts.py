@@ -11,18 +11,16 @@ Rules of this file
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from orbitmq.access.gate import CALLER
+from orbitmq.access.audit import caller_text, tell
 from orbitmq.access.plain.accounts import PlainAccount, PlainPermission
 from orbitmq.access.plain.changes import Tree, with_account, with_white_addresses, without_account
 from orbitmq.access.plain.table import AccountFiles, PlainTable
-from orbitmq.access.users import User
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.unknown_callers import DELETE_FAILED, PUT_FAILED, WHITE_FAILED
@@ -31,8 +29,6 @@ from orbitmq.protocol.ids import host_text
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-
-audit: Final = logging.getLogger("orbitmq.audit")
 
 _COMMA_OUTSIDE_BRACES: Final = re.compile(r",(?![^{]*\})")
 
@@ -118,16 +114,13 @@ class PlainAccounts(Room):
     ) -> Command | None:
         """Have a file changed; the answer comes when that is so."""
         files = self._files
-        caller = peer.attachments.get(CALLER)
-        name = caller.name if isinstance(caller, User) else "nobody known, from a white list"
-        what = f"{RequestCode(command.code).name} {command.text('accessKey')[:64]!r}"
+        caller = caller_text(peer)
+        event = RequestCode(command.code).name
 
         def done(result: PlainTable | BaseException) -> None:
             if isinstance(result, PlainTable):
                 files.table = result
-                audit.info(
-                    "%s in %s by %s from %s", what, file, name, peer.address[0], extra={"event": "account_changed"}
-                )
+                tell(caller, event, f"{event} accessKey={command.text('accessKey')[:64]} in {file}")
                 answer = response(command, ResponseCode.SUCCESS)
             else:
                 known = isinstance(result, ValueError | OSError | OrbitError)

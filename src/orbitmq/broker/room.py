@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from orbitmq.access.audit import Subject
 from orbitmq.access.gate import LedTo
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
@@ -43,6 +44,10 @@ class Room:
 
     def led_to(self) -> Mapping[RequestCode, LedTo]:
         """What tells the topics of the records that a request leads to, for each code served here whose row says `@record`."""
+        return {}
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        """What requests that administer this room are about, for the audit log, where their fields do not say it all."""
         return {}
 
     def arrived(self, entries: Sequence[Dispatched]) -> None:

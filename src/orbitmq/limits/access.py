@@ -81,5 +81,15 @@ REFUSED_TOGETHER_MAX: Final = 64
 """Requests that a connection had sent behind one whose refusal waited, and that are refused with it: a program with a wrong password has
 fewer under way. A connection with more is closed, or each of its requests would wait in turn long after their sender has gone."""
 
+AUDIT_LINES_MAX: Final = 1_000
+"""Lines of the audit log within LOG_WINDOW_MS; further ones are counted, and the count is reported. A program that administers a hundred
+topics a second is the most that was seen; whoever may delete topics shall not fill the disk with lines instead."""
+
+AUDIT_VALUE_CHARS_MAX: Final = 300
+"""Characters of a name, an old or a new value in a line of the audit log: the settings of a topic or a group fit."""
+
+AUDIT_LINE_CHARS_MAX: Final = 4_000
+"""Characters of such a line, of a reset of a hundred queues for example; what is longer is cut, and says so."""
+
 WORD_CHARS_SHOWN: Final = 64
 """Characters that an error shows of a word of a policy that means nothing: it goes back in the header of an answer."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from orbitmq.access.audit import About, audited, tell_denied
 from orbitmq.access.gate import Denied, Gate
 from orbitmq.access.late_answers import LateAnswers
 from orbitmq.clock import Clock
@@ -86,6 +87,9 @@ class NameServer:
         self.kv = KvTable(kv_file)
         self.tally = Tally()
         self.tally.serve(_HANDLERS)
+        self._handlers = {
+            code: audited(code, partial(handler, self), self._about) for code, handler in _HANDLERS.items()
+        }
         self._clock = clock
         self._deadlines = deadlines
         self._notify = notify
@@ -104,7 +108,7 @@ class NameServer:
 
     def handle(self, request: Command, peer: Peer) -> Command | None:
         """The answer to `request`; None when it comes at the end of the turn."""
-        answer = _HANDLERS.get(request.code)
+        answer = self._handlers.get(request.code)
         if answer is None:
             self.tally.unsupported += 1
             remark = not_supported(request.code, RequestServer.NAME_SERVER)
@@ -113,7 +117,7 @@ class NameServer:
         try:
             if self.gate is not None and request.code in CHANGES:
                 self.gate.admit(request, peer, None)
-            answered = answer(self, request, peer)
+            answered = answer(request, peer)
         except Denied as denied:
             answered = self._denied(request, peer, denied)
         except ProtocolError as error:
@@ -124,6 +128,7 @@ class NameServer:
 
     def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
         """The answer; None where it comes later."""
+        tell_denied(request, peer, denied)
         answer = response(request, denied.code, denied.remark, _empty_fields(request.code))
         if not denied.wait_ms:
             return answer
@@ -157,6 +162,17 @@ class NameServer:
         for peer, command in waiting:
             if not command.is_oneway:
                 peer.send(response(command, code, remark))
+
+    def _about(self, command: Command, peer: Peer) -> About:
+        """What a request may change, for the audit log."""
+        match command.code:
+            case RequestCode.UPDATE_NAMESRV_CONFIG:
+                return About(lambda: read_properties(self.config.to_properties().encode(), where="settings"))
+            case RequestCode.PUT_KV_CONFIG | RequestCode.DELETE_KV_CONFIG:
+                namespace, key = command.text("namespace"), command.text("key")
+                return About(lambda: {} if (value := self.kv.get(namespace, key)) is None else {"value": value})
+            case _:
+                return About()
 
     # --- life of brokers ------------------------------------------------------------------------------------------
 

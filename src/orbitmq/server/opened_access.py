@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from orbitmq.access import audit
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.plain.accounts import PlainAccount
 from orbitmq.access.plain.moving import moved_over
 from orbitmq.access.sealing import read_keys
 from orbitmq.access.users import ACCESS_FILE
 from orbitmq.access.users_gate import GateRules, UsersGate
-from orbitmq.broker.access_requests import audit
 from orbitmq.broker.saved_access import AccessFile, SavedAccess
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
@@ -58,7 +58,7 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
     access = SavedAccess(file, clock, file)
     named = list(named_users(own))
     for user in access.load(named):
-        audit.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)
+        audit.logger.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)
     for user in named:
         known = access.table.user(user.name)
         if known is not None and known.password != user.password:
@@ -81,7 +81,9 @@ def _move_accounts(access: SavedAccess, accounts: Sequence[PlainAccount]) -> Non
     for account in accounts:
         user, acl = moved_over(account)
         if access.add(user, acl):
-            audit.info("migrateAuthFromV1Enabled: user %r created: %s, with its policies", user.name, user.type.value)
+            audit.logger.info(
+                "migrateAuthFromV1Enabled: user %r created: %s, with its policies", user.name, user.type.value
+            )
             count += 1
     if count < len(accounts):
         logger.warning(

@@ -4,8 +4,9 @@ A line's *wording* is its text before the values are filled in. It is what stays
 `event` (unless the caller names the event itself), and repetitions are counted by it.
 
 Rules of this file
-1. A wording gets `LOG_REPEATS_MAX` lines in `LOG_WINDOW_MS`. What is left out is counted and reported as a line of its
-   own, at the latest when the log is closed: peers can cause lines, but cannot fill a disk with them.
+1. A wording gets `LOG_REPEATS_MAX` lines in `LOG_WINDOW_MS`, or the `repeats_max` that its record brings along if that is more. What is
+   left out is counted and reported as a line of its own, at the latest when the log is closed: peers can cause lines, but cannot fill a
+   disk with them.
 2. Time comes with the record; no clock is read here and nothing wakes up.
 3. A log file is opened for appending, and anew when it is asked for: whoever rotates it renames it first. Where the new one cannot be
    opened the old one stays in use.
@@ -123,21 +124,22 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         now_s = record.created
         for wording in [wording for wording, late in self._behind.items() if self._is_over(late, now_s)]:
             self._report(wording, now_s)
-        window = self._window_of((record.name, record.levelno, str(record.msg)), now_s)
-        if window.written >= self._repeats_max:
+        repeats_max = max(self._repeats_max, getattr(record, "repeats_max", 0))
+        window = self._window_of((record.name, record.levelno, str(record.msg)), now_s, repeats_max)
+        if window.written >= repeats_max:
             window.left_out += 1
             self.left_out += 1
             return
         window.written += 1
         self._write(record)
 
-    def _window_of(self, wording: Wording, now_s: float) -> _WordingWindow:
+    def _window_of(self, wording: Wording, now_s: float, repeats_max: int) -> _WordingWindow:
         if wording not in self._windows and len(self._windows) >= LOG_WORDINGS_MAX:
             wording = _REST
         window = self._windows.get(wording)
         if window is None or self._is_over(window, now_s):
             window = self._windows[wording] = _WordingWindow(now_s)
-        elif window.written >= self._repeats_max:
+        elif window.written >= repeats_max:
             self._behind[wording] = window
         return window
 

@@ -128,10 +128,12 @@ class Rig:
             derived=[self.idempotence, *self.more_derived()],
             worker=InlineWorker(),
         )
+        runtime = RuntimeSettings(ServerSettings(data=self.root))
         facilities = Facilities(
             tables=lambda name: ConfigFile(files, self.root / "config" / name),
             store_host=STORE_HOST,
-            change_configuration=RuntimeSettings(ServerSettings(data=self.root)).update,
+            configuration=runtime.shown,
+            change_configuration=runtime.update,
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
             gate=self.gate,

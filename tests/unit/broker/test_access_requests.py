@@ -11,6 +11,7 @@ import pytest
 from tests.unit.broker.conftest import ListPeer
 from tests.worlds.little_store import SteppedWorker
 
+from orbitmq.access.audit import audited, in_fields
 from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.users import ACCESS_FILE, User, UserStatus, UserType
 from orbitmq.broker.access_requests import USERS, AccessRequests
@@ -51,7 +52,8 @@ class AccessRig:
         """The answer, after whatever has to be written before it."""
         command, peer = request(code, fields), self.peer(by)
         command.body = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = self.room.handlers()[code](command, peer)
+        handler, subject = self.room.handlers()[code], self.room.subjects().get(code, in_fields)
+        answer = audited(code, handler, subject)(command, peer)
         if answer is None:
             assert peer.sent == [], "nothing is said before it is saved"
             assert self.worker.step()
@@ -209,13 +211,19 @@ def test_each_change_is_a_line_of_the_audit_log(access: AccessRig, caplog: pytes
     access.ask(RequestCode.AUTH_DELETE_USER, bob)
     access.ask(RequestCode.AUTH_DELETE_USER, bob)
     access.refused(RequestCode.AUTH_GET_ACL, subject)
+    access.refused(RequestCode.AUTH_CREATE_USER, {"username": " "}, {"password": "bob-secret"})
     host = access.peer(None).address[0]
     assert [record.getMessage() for record in caplog.records] == [
-        f"user 'clerk' at {host}:40001: user 'bob' created: Normal, enable",
-        f"user 'root' at {host}:40001: user 'bob' changed: password, now disable",
-        f"somebody unknown at {host}:40001: policies of User:bob set: Custom Allow Pub|Sub on Topic:orders* from 10.0.0.0/8",
-        f"user 'root' at {host}:40001: policies of User:bob deleted: Custom Topic:orders*",
-        f"user 'root' at {host}:40001: user 'bob' deleted, and its policies",
+        f"user 'clerk' at {host}:40001: AUTH_CREATE_USER username=bob; user: none -> Normal, enable; password: none -> ******",
+        f"user 'root' at {host}:40001: AUTH_UPDATE_USER username=bob; "
+        "user: Normal, enable -> Normal, disable; password: ****** -> ******",
+        f"somebody unknown at {host}:40001: AUTH_CREATE_ACL subject=User:bob; "
+        "policies: none -> Custom Allow Pub|Sub on Topic:orders* from 10.0.0.0/8",
+        f"user 'root' at {host}:40001: AUTH_DELETE_ACL subject=User:bob resource=Topic:orders*; "
+        "policies: Custom Allow Pub|Sub on Topic:orders* from 10.0.0.0/8 -> none",
+        f"user 'root' at {host}:40001: AUTH_DELETE_USER username=bob; user: Normal, disable -> none; password: ****** -> none",
+        f"user 'root' at {host}:40001: AUTH_DELETE_USER username=bob",
+        f"user 'root' at {host}:40001 is refused, INVALID_PARAMETER: AUTH_CREATE_USER username= ",
     ]
 
 

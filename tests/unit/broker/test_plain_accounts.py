@@ -62,8 +62,8 @@ def test_an_account_is_created_in_the_default_file(
     assert account.admin
     assert {name: permission.text for name, permission in account.topics.items()} == {"a": "PUB", "b": "PUB|SUB"}
     assert read_plain_folder(files.folder).accounts == files.table.accounts
-    (line,) = [record.getMessage() for record in caplog.records if "'key-of-ann'" in record.getMessage()]
-    assert "by root-of-all from 10.0.0.9" in line
+    (line,) = [record.getMessage() for record in caplog.records if "accessKey=key-of-ann" in record.getMessage()]
+    assert line.startswith("user 'root-of-all' at 10.0.0.9:")
     assert "Sesame" not in caplog.text
 
 

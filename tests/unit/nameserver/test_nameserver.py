@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -686,3 +687,27 @@ def test_every_request_either_asks_the_gate_or_changes_nothing() -> None:
             changing.add(code)
     assert changing <= CHANGES
     assert changing >= {RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION}
+
+
+def test_what_changes_a_name_server_is_a_line_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "orbitmq.audit")
+    rig = Rig()
+    entry = {"namespace": "N", "key": "k"}
+    for value in ("1", "2"):
+        rig.ask(RequestCode.PUT_KV_CONFIG, {**entry, "value": value})
+    rig.ask(RequestCode.DELETE_KV_CONFIG, entry)
+    rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableTopicList=false")
+    rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"kvConfigPath=/elsewhere")
+    rig.register()
+    rig.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    Rig(gate=Closed()).ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    caller = "somebody unknown at 10.9.9.9:5"
+    assert [record.getMessage() for record in caplog.records if record.name == "orbitmq.audit"] == [
+        f"{caller}: PUT_KV_CONFIG namespace=N key=k value=1; value: none -> 1",
+        f"{caller}: PUT_KV_CONFIG namespace=N key=k value=2; value: 1 -> 2",
+        f"{caller}: DELETE_KV_CONFIG namespace=N key=k; value: 2 -> none",
+        f"{caller}: UPDATE_NAMESRV_CONFIG; enableTopicList: true -> false",
+        f"{caller} is refused, NO_PERMISSION: UPDATE_NAMESRV_CONFIG",
+        f"{caller}: WIPE_WRITE_PERM_OF_BROKER brokerName=broker-a",
+        f"{caller} is refused, NO_PERMISSION: DELETE_TOPIC_IN_NAMESRV topic=orders",
+    ]

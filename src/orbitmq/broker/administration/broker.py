@@ -79,12 +79,12 @@ class BrokerAdminProcessor:
         self._store = core.store
         self._clock = core.clock
         self._statistics = core.statistics
-        self._configuration = core.facilities.configuration or self._own_settings
+        self.present_settings = core.facilities.configuration or self._own_settings
         self._change_configuration = core.facilities.change_configuration
         self._disk_use = core.facilities.disk_use
 
     def configuration(self, command: Command, peer: Peer) -> Command:
-        text = format_properties(sorted(self._configuration().items()))
+        text = format_properties(sorted(self.present_settings().items()))
         version = msgspec.json.encode(self._topics.version).decode()
         return response(command, ResponseCode.SUCCESS, None, {"version": version}, text.encode())
 

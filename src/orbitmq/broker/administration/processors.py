@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from orbitmq.access.audit import Subject
 from orbitmq.access.gate import LedTo
+from orbitmq.broker.administration.audited import AuditedSubjects
 from orbitmq.broker.administration.broker import BrokerAdminProcessor
 from orbitmq.broker.administration.consumers import ConsumerQuestions
 from orbitmq.broker.administration.groups import GroupAdminProcessor
@@ -47,6 +49,7 @@ class Administration(Room):
         self.statistics = StatisticsProcessor(settings, statistics, clock)
         self.questions = ConsumerQuestions(settings, topics, groups, clients, store, clock, core.facilities.gate)
         self.upkeep = UpkeepProcessor(topics, offsets, store)
+        self._audited = AuditedSubjects(core, self.broker.present_settings, self.progress.topics_cloned)
 
     def facts(self) -> Mapping[str, object]:
         return {"orbitmqQuestionsToClients": self.questions.open_count}
@@ -98,6 +101,9 @@ class Administration(Room):
             code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,
             code.DELETE_EXPIRED_COMMITLOG: upkeep.expired_log,
         }
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        return self._audited.subjects()
 
     def led_to(self) -> Mapping[RequestCode, LedTo]:
         return {

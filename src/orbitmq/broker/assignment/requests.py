@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.access.audit import About, Subject
 from orbitmq.broker.assignment.modes import FILE, RequestModeTable
 from orbitmq.broker.assignment.routes import Queues, TopicRoutes
 from orbitmq.broker.assignment.shares import ALLOCATIONS, pop_share, pull_share
@@ -54,6 +55,18 @@ class AssignmentRequests(Room):
             code.SET_MESSAGE_REQUEST_MODE: self.set_mode,
             code.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
         }
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        return {RequestCode.SET_MESSAGE_REQUEST_MODE: self._about}
+
+    def _about(self, command: Command, peer: Peer) -> About:
+        asked = SetMessageRequestModeRequest.decode(command.body)
+
+        def state() -> dict[str, str]:
+            mode = self.modes.recorded_value(f"{asked.topic}@{asked.consumer_group}")
+            return {} if mode is None else {"mode": mode.decode()}
+
+        return About(state, f"topic={asked.topic} group={asked.consumer_group}")
 
     def save(self) -> None:
         """The modes were changed without a request."""

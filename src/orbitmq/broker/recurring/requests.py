@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from orbitmq.access.audit import About, Subject
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.put_answers import ANSWERS, IN_PART, NOT_CONFIRMED, fate
@@ -64,6 +65,13 @@ class RecurringProcessor(Room):
             RequestCode.GET_RECURRING: self._topics_shown,
             RequestCode.SET_RECURRING_STATE: lambda command: self._topics_of(_body(command, RecurringChangeBody).name),
             RequestCode.DELETE_RECURRING: lambda command: self._topics_of(_body(command, RecurringChangeBody).name),
+        }
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        return {
+            RequestCode.PUT_RECURRING: _about_definition,
+            RequestCode.SET_RECURRING_STATE: _about_change,
+            RequestCode.DELETE_RECURRING: _about_change,
         }
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -233,6 +241,17 @@ def definition_of(state: RecurringState, *, with_body: bool) -> RecurringDefinit
         catch_up=rule.catch_up,
         catch_up_max=rule.catch_up_max,
     )
+
+
+def _about_definition(command: Command, peer: Peer) -> About:
+    """All but the message."""
+    asked = _body(command, RecurringDefinition)
+    return About(said=f"name={asked.name} topic={asked.topic} cron={asked.cron} intervalMs={asked.interval_ms}")
+
+
+def _about_change(command: Command, peer: Peer) -> About:
+    asked = _body(command, RecurringChangeBody)
+    return About(said=f"name={asked.name} paused={str(asked.paused).lower()}")
 
 
 def _body(command: Command, kind: type[Body]) -> Body:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.access.audit import Subject
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.timers.audited import about_far_tier, about_many
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
 from orbitmq.broker.timers.far_tier import FarTierRequests
@@ -104,6 +106,13 @@ class TimerService(Room):
 
     def led_to(self) -> Mapping[RequestCode, LedTo]:
         return self._led_to
+
+    def subjects(self) -> Mapping[RequestCode, Subject]:
+        return {
+            RequestCode.RECALL_TIMERS: about_many,
+            RequestCode.RESCHEDULE_TIMERS: about_many,
+            RequestCode.FAR_TIER: about_far_tier,
+        }
 
     def facts(self) -> Mapping[str, object]:
         return self.figures.facts()

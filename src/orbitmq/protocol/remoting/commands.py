@@ -18,6 +18,7 @@ from orbitmq.protocol.remoting.codes import (
 from orbitmq.protocol.remoting.requests import REQUESTS, FieldType, HeaderField, HeaderSpec
 
 __all__ = [
+    "BY_TOOL",
     "COMMON_FIELDS",
     "COMMON_RESPONSE_FIELDS",
     "HEADERS",
@@ -74,6 +75,9 @@ SEND_V2_FIELDS: Final = {
     "n": "bname",
 }
 """Letters of the short send header and the names they stand for in the long one."""
+
+BY_TOOL: Final = "orbitmqByTool"
+"""Ours, of UPDATE_CONSUMER_OFFSET: somebody moves an offset by hand, no consumer commits. RocketMQ reads over it."""
 
 SEND_V1_FIELDS: Final = {name: letter for letter, name in SEND_V2_FIELDS.items()}
 

@@ -176,7 +176,7 @@ ROWS: Final = (
         _Code.UPDATE_CONSUMER_OFFSET,
         "broker",
         needs="Topic=topic:Sub|Update Group=consumerGroup:Sub|Update",
-        request="consumerGroup! topic! queueId:int! commitOffset:long!",
+        request="consumerGroup! topic! queueId:int! commitOffset:long! orbitmqByTool:bool",
     ),
     Row(
         _Code.SEARCH_OFFSET_BY_TIMESTAMP,

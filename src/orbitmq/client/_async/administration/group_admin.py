@@ -26,6 +26,7 @@ from orbitmq.protocol.remoting.bodies import (
     SubscriptionGroupWrapper,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import BY_TOOL
 from orbitmq.protocol.remoting.versions import version_ordinal
 
 _SERVER_SIDE_RESET = version_ordinal("V5_1_0")
@@ -194,7 +195,7 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         await self._ask(
             await self._master_of(queue),
             RequestCode.UPDATE_CONSUMER_OFFSET,
-            {**_queue_fields(group, queue), "commitOffset": str(offset)},
+            {**_queue_fields(group, queue), "commitOffset": str(offset), BY_TOOL: "true"},
             doing=f"writing the offset of group {group!r} on {queue.topic} {queue.broker_name}/{queue.queue_id}",
         )
 
