@@ -101,11 +101,9 @@ def _used(keys: Iterable[Key]) -> str:
     for key in keys:
         if key.status is KeyStatus.USED:
             default = to_text(present_value(settings, key))
+            shown = f"`{default}`" if default else "not set" if key.optional else ""
             bounds = allowed(key) + (f" {key.unit}" if key.unit else "")
-            lines.append(
-                f"| `{key.key}` | {f'`{default}`' if default else ''} | {bounds} "
-                f"| {'yes' if key.runtime else ''} | {key.reason} |"
-            )
+            lines.append(f"| `{key.key}` | {shown} | {bounds} | {'yes' if key.runtime else ''} | {key.reason} |")
     return "\n".join(lines) + "\n"
 
 

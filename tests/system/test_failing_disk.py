@@ -11,11 +11,13 @@ import errno
 import resource
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from server_process import RawClient, ServedProcess, free_ports, pull_fields, send_fields, until
+from tests.edges.full_disk import small_file_system
+from tests.edges.run import CannotRunError
 from tests.worlds.faults import Call, Plan, RecordingFiles
 
 from orbitmq.errors import StoreError
@@ -261,3 +263,37 @@ async def test_tables_that_cannot_be_saved_are_told_and_tried_again(tmp_path: Pa
     async with served(tmp_path / "data", disk.plan) as port:
         await asyncio.to_thread(scenario, port)
     assert "new-topic" in (tmp_path / "data" / "config" / "topics.json").read_text()
+
+
+def test_a_small_disk_makes_room_as_soon_as_it_is_missed(serve: Callable[..., ServedProcess], tmp_path: Path) -> None:
+    """A file system that is really full, again and again; with `cleanResourceInterval` alone each time would last ten seconds."""
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_file_system(tmp_path / "disk", 24))
+        except CannotRunError as error:
+            pytest.skip(str(error))
+        (tmp_path / "server").mkdir()
+        (tmp_path / "server" / "data").symlink_to(disk)
+        server = serve(settings={"mappedFileSizeCommitLog": 1_048_576})
+        server.create_topic("orders", 1)
+        body, spans, refused_at = b"x" * 60_000, [], 0.0
+        with server.client() as client:
+            group = client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName":"billing"}')
+            assert group.code == 0, group.remark
+            assert client.call(SEND, send_fields(), body).code == 0
+            commit = {"consumerGroup": "billing", "topic": "orders", "queueId": "0", "commitOffset": "1"}
+            assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0
+            while len(spans) < 3:
+                code, now = client.call(SEND, send_fields(), body).code, time.monotonic()
+                assert code in (0, UNAVAILABLE)
+                if code and not refused_at:
+                    refused_at = now
+                elif not code and refused_at:
+                    spans.append(now - refused_at)
+                    refused_at = 0.0
+                time.sleep(0.02 if code else 0)
+        assert sorted(spans)[1] < 5, spans
+        early = server.log_lines("go before their time")
+        assert early
+        assert "not read by billing on orders (" in early[0]
+        server.stop()

@@ -51,7 +51,7 @@ def doctor(
     """Check Python, limits, disk, clock and ports, whether a running server answers, and the engine and members of a replicated group."""
     from orbitmq.cli.doctor_checks import Level, Ports, all_checks
 
-    results = all_checks(data, host, Ports(nameserver_port, broker_port, grpc_port, http_port))
+    results = all_checks(data, host, Ports(nameserver_port, broker_port, grpc_port, http_port), config=config)
     if config is not None:
         from orbitmq.cli.doctor_checks import configuration
 

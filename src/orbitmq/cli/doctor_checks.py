@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import ssl
     from http.client import HTTPConnection
 
-PYTHON_MIN: Final = (3, 11)
-DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
-"""Below this the disk-full rules apply whatever the percentage."""
+    from orbitmq.store.files import DiskUsage
+    from orbitmq.store.settings import StoreSettings
 
+PYTHON_MIN: Final = (3, 11)
 PROBE_BYTES: Final = 64 * 1024 * 1024
 CLOCK_MIN_MS: Final = 1_735_689_600_000
 """1 January 2025: a clock before that was never set."""
@@ -62,8 +62,10 @@ class Ports(NamedTuple):
     http: int
 
 
-def all_checks(data: Path, host: str, ports: Ports, clock: Clock | None = None) -> list[Result]:
-    """All checks in the order in which a start would meet them."""
+def all_checks(
+    data: Path, host: str, ports: Ports, clock: Clock | None = None, config: Path | None = None
+) -> list[Result]:
+    """All checks in the order in which a start would meet them. `config`: whose limits of disk use count, where it can be used."""
     from orbitmq.server.descriptors import mapping_limit
 
     clock = clock or SystemClock()
@@ -73,7 +75,7 @@ def all_checks(data: Path, host: str, ports: Ports, clock: Clock | None = None) 
         innermost_loops(),
         *compression(),
         *open_files(*resource.getrlimit(resource.RLIMIT_NOFILE), mapping_limit()),
-        *data_directory(data),
+        *data_directory(data, config),
         *take_over(data),
         *hand_over(data),
         *copies(data),
@@ -160,7 +162,21 @@ def open_files(soft: int, hard: int, mappings: int) -> list[Result]:
     return [files, Result(Level.OK, "mappings", str(mappings))]
 
 
-def data_directory(data: Path) -> list[Result]:
+def store_settings(config: Path | None) -> StoreSettings:
+    """Those of a configuration file; the defaults without one, or where a server would not start with it."""
+    from orbitmq.errors import ConfigurationError
+    from orbitmq.server.settings import Role, load_settings
+    from orbitmq.store.settings import StoreSettings
+
+    if config is None:
+        return StoreSettings()
+    try:
+        return load_settings(roles=frozenset(Role), config=config).store
+    except ConfigurationError:  # `configuration` tells it
+        return StoreSettings()
+
+
+def data_directory(data: Path, config: Path | None = None) -> list[Result]:
     """The directory, or the nearest existing one above it: writable, enough space, sparse files, preallocation."""
     place = data.absolute()
     while not place.exists():
@@ -168,15 +184,27 @@ def data_directory(data: Path) -> list[Result]:
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return [Result(Level.FAIL, "data directory", f"{place} is not writable", "choose another one with --data")]
     results = [Result(Level.OK, "data directory", str(data if data.exists() else f"{data} (will be made)"))]
-    usage = os.statvfs(place)
-    free = usage.f_bavail * usage.f_frsize
-    if free < DISK_FREE_BYTES_MIN:
-        results.append(
-            Result(Level.FAIL, "disk space", f"{free // 2**20} MiB free", "sends are refused below 2 GiB: free some")
-        )
-    else:
-        results.append(Result(Level.OK, "disk space", f"{free // 2**30} GiB free"))
-    return [*results, *_file_system(place)]
+    from orbitmq.store.files import OsFiles
+
+    return [*results, disk_space(OsFiles().disk_usage(place), store_settings(config)), *_file_system(place)]
+
+
+def disk_space(usage: DiskUsage, settings: StoreSettings) -> Result:
+    """How full the disk is, and what a broker with these settings does about it."""
+    from orbitmq.store.retention import DiskLevel, disk_level, disk_limits, use_text
+
+    doing = {
+        DiskLevel.FULL: "sends are refused",
+        DiskLevel.FORCE: "the oldest files go before their time",
+        DiskLevel.CLEAN: "expired files go at any hour",
+    }
+    found, level = use_text([usage]), disk_level(usage, settings)
+    for limit in disk_limits(settings):
+        if limit.level is level:
+            bad = Level.FAIL if level is DiskLevel.FULL else Level.WARN
+            return Result(bad, "disk space", found, f"free some: {doing[level]} {limit.text}")
+    first = disk_limits(settings)[0]
+    return Result(Level.OK, "disk space", f"{found}; {doing[first.level]} {first.text}")
 
 
 def take_over(data: Path) -> list[Result]:

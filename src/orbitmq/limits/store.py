@@ -74,8 +74,11 @@ SPACE_RESUMED_BYTES: Final = 1024 * 1024
 """Free besides what is set aside before messages are taken again, so that the next one finds room."""
 
 # --- retention -----------------------------------------------------------------------------------------------------
-DISK_FREE_ENOUGH_BYTES: Final = 2 * 1024 * 1024 * 1024
-"""RocketMQ's percent rules about full disks apply only when less than this is free: a large disk at 91 % has room."""
+UNREAD_PAIRS_MAX: Final = 20_000
+"""Pairs of group and topic of which it is looked whether files of the log go unread by them: some 40 ms, when files go."""
+
+UNREAD_NAMED_MAX: Final = 10
+"""Groups named in the line about files that went unread; of further ones the number is told."""
 
 PINNED_FILE_MS_MAX: Final = 3 * 24 * 3_600_000
 """How long after its time a file of the log may stay because of messages that are popped and renewed, as long as the longest invisible

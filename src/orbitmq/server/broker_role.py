@@ -30,6 +30,7 @@ from orbitmq.broker.table_records.level_lists import RecordedLevelLists
 from orbitmq.broker.table_records.table_records import TableRecords
 from orbitmq.broker.transactions.check_times import CheckRules
 from orbitmq.broker.transactions.transactions import Transactions
+from orbitmq.broker.unread_files import going_unread
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.group import GROUP_DISK_WAIT_MS
@@ -221,6 +222,7 @@ class BrokerRole:
             pins=[lambda: self.broker.rooms.pops.lowest_needed()],
             rewriter=self.rewriting,
             say_below=self.derived.tables.say_below,
+            going_unread=lambda: going_unread(self.broker.offsets, self.store),
         )
         made.out_of_room = self._let_tables_go
         return made

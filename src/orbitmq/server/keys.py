@@ -67,7 +67,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     `field` is `section.attribute` of a settings object (used keys only), `accepts` the values that ask for nothing
     unbuilt (not_yet keys only; empty text means unset), `runtime` whether a request may change it in a running server,
-    `since` the release that brought it, of those after 5.3.
+    `optional` that an empty text is a value, None, `since` the release that brought it, of those after 5.3.
     """
 
     key: str
@@ -83,6 +83,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     choices: tuple[str, ...] = ()
     accepts: tuple[str, ...] = ()
     runtime: bool = False
+    optional: bool = False
     since: str = ""
 
     def asks_for_nothing(self, text: str) -> bool:

@@ -43,6 +43,8 @@ type_of_choice: Final[dict[str, type[enum.Enum]]] = {
 def parse(key: Key, text: str, where: str) -> object:
     """The value of `text` for the settings field of `key`, or ConfigurationError. `where` names the source."""
     plain = text.strip()
+    if key.optional and not plain:
+        return None
     match key.kind:
         case ValueKind.BOOL:
             return _parse_bool(key, plain, where)

@@ -38,6 +38,7 @@ class Removals:
         self._deadlines = deadlines
         self._releases: list[Release] = []
         self._paths: list[Path] = []
+        self._when_gone: list[Callable[[], None]] = []
         self._running = False
         deadlines.define(WAKEUP, self._start)
 
@@ -45,9 +46,11 @@ class Removals:
         """Call these on the worker before the next files are removed: a save may be syncing the files they close."""
         self._releases += releases
 
-    def remove(self, paths: Sequence[Path]) -> None:
-        """Remove files or directories."""
+    def remove(self, paths: Sequence[Path], when_gone: Callable[[], None] | None = None) -> None:
+        """Remove files or directories; `when_gone` is called once nothing is left to be removed."""
         self._paths += paths
+        if when_gone is not None:
+            self._when_gone.append(when_gone)
         self._start()
 
     def _start(self) -> None:
@@ -67,6 +70,10 @@ class Removals:
             left, why = (paths, str(result)) if isinstance(result, BaseException) else result
             if not left:
                 self._start()
+                if not self._running:
+                    told, self._when_gone = self._when_gone, []
+                    for tell in told:
+                        tell()
                 return
             if isinstance(result, BaseException):
                 self._releases = releases + self._releases  # calling them twice does no harm

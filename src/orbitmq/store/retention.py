@@ -10,18 +10,19 @@ Rules of this file
    (*rewriting*). That is asked for only when it frees at least as much as it writes.
 4. While anything is pending, sends leave a reserve of free space alone: rewriting and deliveries must be possible on a
    disk that is full for everybody else.
-5. The percent rules about disk use apply only while less than 2 GiB are free as well. Percents are rounded up.
+5. A percentage that is set counts alone. RocketMQ's own, where none is set, count only while little is free as well: a large disk at
+   91 % has room, and a laptop's. Percents are rounded up.
 6. Age is that of the last change of the file, as RocketMQ counts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.limits.store import DISK_FREE_ENOUGH_BYTES, PINNED_FILE_MS_MAX, REWRITE_RESERVE_BYTES_MAX
+from orbitmq.limits.store import PINNED_FILE_MS_MAX, REWRITE_RESERVE_BYTES_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.settings import StoreSettings
 from orbitmq.units import HOUR_MS
@@ -69,6 +70,8 @@ class Retention(NamedTuple):
     level: DiskLevel
     rewrite_below: int | None = None
     """The pending records below this log position are to be put again, so that files can go; None when none are."""
+    early: int = 0
+    """How many of the files to be removed, the last ones, go before their time, for the disk has too little room."""
     overdue_below: int = 0
     """Files below this log position should be gone for long, or at once: whoever needs them where they are comes to an end."""
 
@@ -88,23 +91,43 @@ def used_percent(usage: DiskUsage) -> int:
     return -(-usage.used_bytes * 100 // usage.total_bytes)
 
 
-def disk_level(usage: DiskUsage, settings: StoreSettings) -> DiskLevel:
-    """What RocketMQ's thresholds, within the ranges it allows for them, say about a disk.
+class DiskLimit(NamedTuple):
+    """Above `percent` of disk use a level is reached, while less than `free_below` bytes are free where that is not None."""
 
-    A disk of unknown size is worth a look at expired files and nothing more.
-    """
-    percent = used_percent(usage)
-    if percent < 0:
+    level: DiskLevel
+    percent: int
+    free_below: int | None
+
+    @property
+    def text(self) -> str:
+        also = "" if self.free_below is None else f" while less than {self.free_below >> 20} MiB are free"
+        return f"above {self.percent} % used{also}"
+
+    def is_reached(self, usage: DiskUsage) -> bool:
+        is_roomy = self.free_below is not None and usage.free_bytes >= self.free_below
+        return used_percent(usage) > self.percent and not is_roomy
+
+
+def disk_limits(settings: StoreSettings) -> list[DiskLimit]:
+    """The limits that count with these settings, the most severe first; percentages are taken into RocketMQ's ranges."""
+    rows = (
+        (DiskLevel.FULL, settings.disk_space_warning_level_ratio, 90, 35, 90),
+        (DiskLevel.FORCE, settings.disk_space_clean_forcibly_ratio, 85, 30, 85),
+        (DiskLevel.CLEAN, settings.disk_max_used_space_ratio, 75, 10, 95),
+    )
+    return [
+        DiskLimit(level, default, settings.disk_space_free_enough_bytes)
+        if percent is None
+        else DiskLimit(level, _within(percent, low, high), None)
+        for level, percent, default, low, high in rows
+    ]
+
+
+def disk_level(usage: DiskUsage, settings: StoreSettings) -> DiskLevel:
+    """What the limits say about a disk. One of unknown size is worth a look at expired files and nothing more."""
+    if used_percent(usage) < 0:
         return DiskLevel.CLEAN
-    if usage.free_bytes >= DISK_FREE_ENOUGH_BYTES:
-        return DiskLevel.FINE
-    if percent > _within(settings.disk_space_warning_level_ratio, 35, 90):
-        return DiskLevel.FULL
-    if percent > _within(settings.disk_space_clean_forcibly_ratio, 30, 85):
-        return DiskLevel.FORCE
-    if percent > _within(settings.disk_max_used_space_ratio, 10, 95):
-        return DiskLevel.CLEAN
-    return DiskLevel.FINE
+    return next((limit.level for limit in disk_limits(settings) if limit.is_reached(usage)), DiskLevel.FINE)
 
 
 def _within(value: int, low: int, high: int) -> int:
@@ -138,20 +161,24 @@ def decide(
     remove: list[RetainedFile] = []
     rewrite_below: int | None = None
     pinned = False
+    early = 0
     if manual or level is not DiskLevel.FINE or local_hour(now_ms) in settings.delete_when:
         unwanted = _unwanted(files[:-1], now_ms=now_ms, settings=settings, at_once=at_once)
         free = [file for file in unwanted if lowest_needed is None or file.end <= lowest_needed]
         remove = [file for file in free if pending is None or file.end <= pending.lowest]
         remove = remove[: settings.delete_file_batch_max]
+        expired = _unwanted(remove, now_ms=now_ms, settings=settings, at_once=False)
+        early = len(remove) - len(expired)
         pinned = len(remove) < min(len(unwanted), settings.delete_file_batch_max)
         if pinned and pending is not None:
             held = free[len(remove) : len(remove) + settings.delete_file_batch_max]
             rewrite_below = _worth_rewriting(held, pending, room_bytes=_free_bytes(disks))
     stuck = pinned and not remove and rewrite_below is None
-    refused = _refusal(level, at_once and stuck, disks) or _reserved(pending, settings, disks)
+    limits = {limit.level: limit.text for limit in disk_limits(settings)}
+    refused = _refusal(level, at_once and stuck, disks, limits) or _reserved(pending, settings, disks)
     overdue = _unwanted(files[:-1], now_ms=now_ms - PINNED_FILE_MS_MAX, settings=settings, at_once=at_once)
     overdue_below = overdue[-1].end if overdue else 0
-    return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below, overdue_below)
+    return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below, early, overdue_below)
 
 
 def _unwanted(
@@ -182,11 +209,19 @@ def _free_bytes(disks: Sequence[DiskUsage]) -> int | None:
     return min((usage.free_bytes for usage in disks if usage.total_bytes > 0), default=None)
 
 
-def _refusal(level: DiskLevel, stuck: bool, disks: Sequence[DiskUsage]) -> str | None:
-    use = ", ".join(f"{used_percent(usage)} % used, {usage.free_bytes >> 20} MiB free" for usage in disks)
+def use_text(disks: Sequence[DiskUsage]) -> str:
+    """How full the disks are, for people; disks that are the same once."""
+    return ", ".join(
+        f"{used_percent(usage)} % used, {usage.free_bytes >> 20} MiB free" for usage in dict.fromkeys(disks)
+    )
+
+
+def _refusal(level: DiskLevel, stuck: bool, disks: Sequence[DiskUsage], limits: Mapping[DiskLevel, str]) -> str | None:
     if stuck:
-        return f"the disk is nearly full ({use}) and the oldest commit log files hold messages still to be delivered"
-    return f"the disk is full ({use})" if level is DiskLevel.FULL else None
+        return f"the disk is nearly full ({use_text(disks)}) and the oldest commit log files hold messages still to be delivered"
+    if level is not DiskLevel.FULL:
+        return None
+    return f"the disk is full ({use_text(disks)}): sends are refused {limits[level]}"
 
 
 def _reserved(pending: WaitingRecords | None, settings: StoreSettings, disks: Sequence[DiskUsage]) -> str | None:

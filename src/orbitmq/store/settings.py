@@ -86,14 +86,17 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     delete_file_batch_max: int = 10
     """Commit log files deleted in one round at most."""
 
-    disk_max_used_space_ratio: int = 75
-    """Percent of disk use above which expired files are deleted at any hour."""
+    disk_max_used_space_ratio: int | None = None
+    """Percent of disk use above which expired files are deleted at any hour. None: 75, while little is free as well."""
 
-    disk_space_clean_forcibly_ratio: int = 85
-    """Percent of disk use above which the oldest files are deleted whatever their age."""
+    disk_space_clean_forcibly_ratio: int | None = None
+    """Percent of disk use above which the oldest files are deleted whatever their age. None: 85, while little is free as well."""
 
-    disk_space_warning_level_ratio: int = 90
-    """Percent of disk use above which sends are refused."""
+    disk_space_warning_level_ratio: int | None = None
+    """Percent of disk use above which sends are refused. None: 90, while little is free as well."""
+
+    disk_space_free_enough_bytes: int = 2_147_483_648
+    """Little is free: less than this. It has no say about a ratio that is set."""
 
     clean_file_forcibly_enable: bool = True
     """Allow deletion by disk use regardless of age."""

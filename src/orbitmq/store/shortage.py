@@ -36,6 +36,9 @@ class Shortage:
         self._clock = clock
         self._deadlines = deadlines
         self._catch_up = catch_up
+        self.when_changed: Callable[[], None] = lambda: None
+        """Told when messages begin to be refused, and when they are taken again: whoever can make room, or refuses for want of it as well,
+        need not find out by himself."""
         deadlines.define(SPACE, self._look)
 
     def met(self, error: Exception) -> None:
@@ -53,6 +56,8 @@ class Shortage:
             self._stop(f"the disk is full: what is set aside, {self._reserve.size_bytes >> 10} KiB, is in use")
 
     def _stop(self, reason: str) -> None:
+        if SPACE not in self._writability.stops:
+            self.when_changed()
         self._writability.stop(SPACE, reason)
         self._look_later()
 
@@ -64,5 +69,6 @@ class Shortage:
             return
         if self._reserve.restore() and self._reserve.free_bytes >= SPACE_RESUMED_BYTES:
             self._writability.allow(SPACE)
+            self.when_changed()
         else:
             self._look_later()

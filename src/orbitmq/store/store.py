@@ -109,8 +109,8 @@ class MessageStore:
         self._written_saves, self.durable_saves = self._saves()
         self._removals = Removals(reserve.files, lanes.upkeep, clock, self.deadlines)
         self._reserve = reserve
-        self._shortage = Shortage(reserve, self._writability, clock, self.deadlines, self._catch_up)
-        reserve.spent = lambda: notify(self._shortage.reserve_spent)
+        self.shortage = Shortage(reserve, self._writability, clock, self.deadlines, self._catch_up)
+        reserve.spent = lambda: notify(self.shortage.reserve_spent)
         self.reads = Reads(log, queues, clock)
         log.readable_end = recovered.confirmed_end
 
@@ -169,7 +169,7 @@ class MessageStore:
         else:
             self._saving.save_first(self.queues, self._derived[1:], self.log, self.confirm_offset)
             self.log.synced_end = self.log.written_end
-        self._shortage.reserve_spent()
+        self.shortage.reserve_spent()
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class MessageStore:
     def _write_failed(self, error: Exception) -> None:
         self.failed_writes += 1
         if is_passing_trouble(error):
-            self._shortage.met(error)
+            self.shortage.met(error)
         else:
             self._writability.stop(FATAL, f"writing the store failed: {error}; restart the broker on a sound disk")
             self.confirmation.fail()
@@ -531,9 +531,9 @@ class MessageStore:
             paths += self.index.take_expired(self.log.start)
         return paths
 
-    def remove_paths(self, paths: Sequence[Path]) -> None:
-        """Remove files or directories elsewhere; what cannot be removed is reported and tried again."""
-        self._removals.remove(paths)
+    def remove_paths(self, paths: Sequence[Path], when_gone: Callable[[], None] | None = None) -> None:
+        """Remove files or directories elsewhere; what cannot be removed is reported and tried again. `when_gone` is told once all are."""
+        self._removals.remove(paths, when_gone)
 
     def run_due(self, now_ns: int) -> None:
         """Periodic work whose time has come; see `deadlines`."""

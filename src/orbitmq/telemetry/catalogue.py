@@ -297,7 +297,16 @@ WRITE_FAILURES: Final = _counter(
     "orbitmq_store_failures_total", "Failed writes, syncs and saves of the store.", "operation"
 )
 DAMAGED_READS: Final = _counter("orbitmq_store_damaged_reads_total", "Records that failed their check when read.")
-REMOVED_FILES: Final = _counter("orbitmq_store_removed_files_total", "Commit log files removed by retention.")
+REMOVED_FILES: Final = _counter(
+    "orbitmq_store_removed_files_total",
+    "Commit log files removed by retention: `expired`, or before their time because the disk had too little room (`disk`).",
+    "reason",
+)
+REMOVED_UNREAD: Final = _counter(
+    "orbitmq_store_removed_unread_messages_total",
+    "Messages that went with removed files before a group had read them, counted for each such group.",
+    "reason",
+)
 REWRITTEN: Final = _counter(
     "orbitmq_store_rewritten_messages_total",
     "Pending messages put again at the end of the log so that their files could go.",

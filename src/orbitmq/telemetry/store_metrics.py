@@ -76,7 +76,8 @@ class StoreMetrics:
         )
         yield by_label(catalogue.WRITE_FAILURES, failed)
         yield one(catalogue.DAMAGED_READS, store.reads.damaged)
-        yield one(catalogue.REMOVED_FILES, keeping.removed_files)
+        yield by_label(catalogue.REMOVED_FILES, list(keeping.removed.items()))
+        yield by_label(catalogue.REMOVED_UNREAD, list(keeping.unread.items()))
         yield one(catalogue.REWRITTEN, keeping.rewritten_count)
         yield by_label(catalogue.DISK_USED, list(keeping.disk_use.items()))
         free = keeping.disk_free_bytes

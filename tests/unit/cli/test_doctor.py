@@ -19,7 +19,8 @@ from orbitmq.protocol.http2.settings import Http2Limits
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.replication.kept_state import REPLICATION_FILE, Demoted, KeptState
 from orbitmq.replication.settings import BrokerKind
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import DiskUsage, OsFiles
+from orbitmq.store.settings import StoreSettings
 from orbitmq.timing.rocketmq.fence import raise_fence
 
 Run = Callable[..., Ran]
@@ -69,6 +70,30 @@ def test_data_directory(tmp_path: Path) -> None:
     assert "will be made" in results["data directory"].found
     assert {"disk space", "sparse files", "preallocation"} < results.keys()
     assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+
+
+@pytest.mark.parametrize(
+    ("used", "set_ratio", "level", "said"),
+    [
+        (91, None, Level.OK, "sends are refused above 90 % used while less than 2048 MiB are free"),
+        (91, 90, Level.FAIL, "free some: sends are refused above 90 % used"),
+        (99, None, Level.FAIL, "free some: sends are refused above 90 % used while less than 2048 MiB are free"),
+    ],
+)
+def test_of_the_disk_is_said_what_a_broker_does(used: int, set_ratio: int | None, level: Level, said: str) -> None:
+    usage = DiskUsage(100 << 30, used << 30, (100 - used) << 30)
+    result = doctor_checks.disk_space(usage, StoreSettings(disk_space_warning_level_ratio=set_ratio))
+    assert result.level is level
+    assert (result.remedy or result.found).endswith(said)
+    assert f"{used} % used" in result.found
+
+
+def test_the_limits_of_a_configuration_file_count(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("diskSpaceWarningLevelRatio=60", encoding="ascii")
+    assert doctor_checks.store_settings(file).disk_space_warning_level_ratio == 60
+    file.write_text("diskSpaceWarningLevelRatio=6000", encoding="ascii")
+    assert doctor_checks.store_settings(file) == doctor_checks.store_settings(None) == StoreSettings()
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from tests.worlds.little_store import LittleStore
 
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.store.files import DiskUsage, OsFiles
-from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.store.housekeeping import Housekeeping, Unread
 
 GIB = 1 << 30
 HOUR_MS = 3_600_000
@@ -63,7 +65,7 @@ def test_expired_files_go_and_everything_that_only_spoke_of_them(little: LittleS
     keeper.request()
     little.advance(0)
     assert log_files(little) == ["00000000000000049152"]
-    assert keeper.removed_files == 3
+    assert keeper.removed == {"expired": 3, "disk": 0}
     assert little.store.log.start == 49_152
     queue = little.store.queues.get("Topic", 0)
     assert queue is not None
@@ -274,3 +276,93 @@ def test_what_keeps_the_oldest_file_is_told_when_nothing_can_go_on_a_full_disk(l
     little.advance(20_000)
     assert told[:1] == [100]
     assert not little.store.writable
+
+
+SIX_FILES = 6 * 16_384
+
+
+class SmallDisk(Disk):
+    """A disk that holds nothing but the log of a store and a heap of something else, ten times as large as six files of that log. Each byte
+    counts a hundredfold, for what is free has to reach a mebibyte."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.shown_late: int | None = None
+        """What it shows as used whatever has gone."""
+        self._log = root / "commitlog"
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        used = self.shown_late
+        if used is None:
+            used = 100 * (8 * SIX_FILES + 16_384 + sum(one.stat().st_size for one in self._log.glob("*")))
+        return DiskUsage(1_000 * SIX_FILES, used, 1_000 * SIX_FILES - used)
+
+
+def small_store(root: Path, disk: SmallDisk, **settings: int) -> LittleStore:
+    little = LittleStore(root, files=disk, **settings)
+    disk.modified = little.clock.now_ms()
+    while len(little.store.log.sequence.segments) < 6:
+        little.send(body=bytes(1000))
+    little.advance(6_000)
+    return little
+
+
+def test_what_had_no_room_is_taken_as_soon_as_files_have_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = SmallDisk(tmp_path)
+    little = small_store(tmp_path, disk)
+    little.clock.advance(90 * 60_000)
+    unread = [Unread("readers", "Topic", 12), Unread("others", "Topic", 3)]
+    keeper = Housekeeping(little.store, tmp_path, disk, little.clock, going_unread=lambda: lambda: unread)
+    with caplog.at_level(logging.INFO, "orbitmq.store"):
+        little.advance(0)
+    assert little.store.writable, "no second has passed"
+    assert keeper.removed == {"expired": 0, "disk": 5}
+    assert keeper.unread == {"expired": 0, "disk": 15}
+    assert keeper.disk_free_bytes == disk.disk_usage(tmp_path / "commitlog").free_bytes, (
+        "what is shown is what is there"
+    )
+    (line,) = [
+        record
+        for record in caplog.records
+        if record.levelno == logging.WARNING and "before their time" in record.message
+    ]
+    assert "00000000000000000000 (1.5 h old), 00000000000000016384 (1.5 h old)" in line.message
+    assert "92 % used" in line.message
+    assert line.message.endswith("not read by readers on Topic (12 messages), others on Topic (3 messages)")
+
+
+def test_a_disk_that_shows_late_what_has_gone_does_not_cost_the_whole_log(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path)
+    little = small_store(tmp_path, disk, delete_file_batch_max=2)
+    disk.shown_late = disk.disk_usage(tmp_path).used_bytes
+    keeper = Housekeeping(little.store, tmp_path, disk, little.clock)
+    little.advance(0)
+    little.advance(9_000)
+    assert keeper.removed["disk"] == 2
+    assert not little.store.writable
+    little.advance(2_000)
+    assert keeper.removed["disk"] == 4, "an interval later whatever is shown"
+    disk.shown_late = None
+    little.advance(1_000)
+    assert little.store.writable
+
+
+def test_a_write_that_finds_no_room_is_answered_by_making_some(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path)
+    disk.shown_late = 0
+    little = small_store(tmp_path, disk)
+    keeper = Housekeeping(little.store, tmp_path, disk, little.clock)
+    little.advance(0)
+    assert keeper.removed["disk"] == 0
+    disk.shown_late = None
+    little.store.shortage.met(OSError(errno.ENOSPC, "No space left on device"))
+    little.advance(0)
+    assert keeper.removed["disk"] == 5, "ten seconds before the next usual look"
+    little.advance(600)
+    assert little.store.writable
+    disk.shown_late = disk.disk_usage(tmp_path).total_bytes
+    while len(little.store.log.sequence.segments) < 3:
+        little.send(body=bytes(1000))
+    little.store.shortage.met(OSError(errno.ENOSPC, "No space left on device"))
+    little.advance(0)
+    assert keeper.removed["disk"] == 7, "it has shown what went before, and goes on at once"

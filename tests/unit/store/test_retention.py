@@ -15,6 +15,7 @@ from orbitmq.store.retention import (
     WaitingRecords,
     decide,
     disk_level,
+    disk_limits,
     local_hour,
     reserve_bytes,
     used_percent,
@@ -89,6 +90,35 @@ def test_percents_are_rounded_up_and_an_unknown_size_is_only_worth_a_look() -> N
     assert disk_level(DiskUsage(0, 0, 0), SETTINGS) is DiskLevel.CLEAN
 
 
+def test_a_ratio_that_is_set_counts_alone_and_the_others_as_before() -> None:
+    large = disk(91, large=True)
+    assert disk_level(large, SETTINGS) is DiskLevel.FINE
+    assert disk_level(large, StoreSettings(disk_space_warning_level_ratio=90)) is DiskLevel.FULL
+    assert disk_level(large, StoreSettings(disk_space_clean_forcibly_ratio=80)) is DiskLevel.FORCE
+    assert disk_level(large, StoreSettings(disk_max_used_space_ratio=75)) is DiskLevel.CLEAN
+    assert disk_level(disk(75, large=True), StoreSettings(disk_max_used_space_ratio=75)) is DiskLevel.FINE
+    texts = [limit.text for limit in disk_limits(StoreSettings(disk_space_clean_forcibly_ratio=80))]
+    assert texts == [
+        "above 90 % used while less than 2048 MiB are free",
+        "above 80 % used",
+        "above 75 % used while less than 2048 MiB are free",
+    ]
+
+
+def test_how_much_free_space_is_enough_can_be_set() -> None:
+    usage = DiskUsage(100 * GIB, 92 * GIB, 8 * GIB)
+    assert disk_level(usage, StoreSettings(disk_space_free_enough_bytes=10 * GIB)) is DiskLevel.FULL
+    assert disk_level(usage, StoreSettings(disk_space_free_enough_bytes=8 * GIB)) is DiskLevel.FINE
+
+
+def test_files_that_go_before_their_time_are_counted_apart() -> None:
+    files = log(100, 90, 10, 5, 1, now=AT_NOON)
+    force = DiskUsage(100, 88, 12)
+    decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[force])
+    assert (bases(decision), decision.early) == ([0, 100, 200, 300], 2)
+    assert decide(files, now_ms=AT_FOUR, settings=SETTINGS, disks=[EMPTY]).early == 0
+
+
 def test_thresholds_stay_in_the_ranges_of_rocketmq() -> None:
     settings = StoreSettings(
         disk_max_used_space_ratio=100, disk_space_clean_forcibly_ratio=100, disk_space_warning_level_ratio=100
@@ -111,7 +141,9 @@ def test_a_full_disk_refuses_sends_and_a_large_one_at_the_same_percent_does_not(
     files = log(1, 1, now=AT_NOON)
     decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[DiskUsage(100, 95, 5)])
     assert decision.refuse_sends
-    assert "95 % used" in decision.reason
+    assert decision.reason == (
+        "the disk is full (95 % used, 0 MiB free): sends are refused above 90 % used while less than 2048 MiB are free"
+    )
     assert bases(decision) == [0]
     decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[disk(95, large=True)])
     assert decision == Retention([], False, "", False, DiskLevel.FINE)

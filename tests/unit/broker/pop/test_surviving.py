@@ -322,12 +322,12 @@ def test_retention_leaves_what_is_in_flight(make_rig, make_popper):
         give(rig, bytes(5_000), topic="Other")
     keeper.request()
     rig.advance(STAY_MS + 2_000)
-    assert (rig.store.log.start, keeper.removed_files) == (0, 0)
+    assert (rig.store.log.start, keeper.removed.total()) == (0, 0)
     popper.ack(second)
     assert rig.broker.rooms.pops.lowest_needed() is None
     keeper.request()
     rig.advance(2_000)
-    assert keeper.removed_files
+    assert keeper.removed.total()
 
 
 def test_a_consumer_that_renews_for_ever_does_not_keep_a_file_for_ever(make_rig, make_popper):
@@ -356,12 +356,12 @@ def test_a_consumer_that_renews_for_ever_does_not_keep_a_file_for_ever(make_rig,
     rig.advance(10)
     assert popper.change(popped, 60_000).code == ResponseCode.NO_MESSAGE
     assert popper.change(young, 60_000).code == ResponseCode.SUCCESS, "it lies in the last file"
-    assert keeper.removed_files == 0
+    assert keeper.removed.total() == 0
     rig.advance(30_000)
     assert popper.bodies() == [b"a"]
     keeper.request()
     rig.advance(2_000)
-    assert keeper.removed_files
+    assert keeper.removed.total()
 
 
 # --- the revive topic -----------------------------------------------------------------------------------------------
