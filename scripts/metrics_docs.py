@@ -26,7 +26,8 @@ This file is generated from the table of metrics by `python scripts/metrics_docs
 
 `GET /metrics` answers them in Prometheus' text format, or in OpenMetrics when the client asks for it. Every sample carries
 {", ".join(f"`{label}`" for label in CONSTANT_LABELS)}, and the labels given by `metricsLabel`. `node_type` is `broker` in a
-process that is one, and `nameserver` in a name server that runs alone.
+process that is one, and `nameserver` in a name server that runs alone; there `cluster` is that of the brokers that are registered,
+and empty where there never was one since its start, or there are several.
 
 A metric whose labels hold topics or groups has at most {METRIC_SERIES_MAX:,} series of its own, those seen first; further ones are
 added up in one series with `{OTHERS}` in every such label (of ages the highest counts). `orbitmq_folded_series` tells how many.

@@ -8,6 +8,7 @@ every lane would do at once. What cannot be had is not said here: the tests that
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from rig.toolchain import (  # noqa: E402
     Missing,
     cpp_python,
     debian_etcd,
+    debian_promtool,
     go_judges,
     grpc_go_client,
     grpc_python,
@@ -78,6 +80,15 @@ def etcd() -> None:
             print(f"no etcd of Debian's: {missing}")
 
 
+def promtool() -> None:
+    """Likewise."""
+    if shutil.which("promtool") is None:
+        try:
+            debian_promtool()
+        except Missing as missing:
+            print(f"no promtool of Debian's: {missing}")
+
+
 def timed(build: Callable[[], object]) -> str:
     began = time.monotonic()
     with contextlib.suppress(Missing):
@@ -100,6 +111,7 @@ if __name__ == "__main__":
                         node_clients,
                         python_clients,
                         etcd,
+                        promtool,
                         load_generator,
                     ),
                 )

@@ -18,6 +18,7 @@ from types import ModuleType
 import pytest
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+from promtool import promtool
 from server_process import RawClient, ServedProcess, clean_environment, pull_fields, send_fields, until
 
 from orbitmq.protocol.remoting.commands import RequestCode
@@ -208,6 +209,7 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
         "orbitmq_replica_silence_seconds",
     }, "those are there where a slave follows: test_replica_watching"
 
+    assert promtool("check", "metrics", given=get(server.http_port, "/metrics")[1]) == ""
     assert value(found, "orbitmq_handshakes_total", outcome="done") == 1
     assert value(found, "orbitmq_http2_connection_errors_total", code="PROTOCOL_ERROR") == 1
     assert value(found, "orbitmq_bad_frames_total", role="grpc") == 1
@@ -311,7 +313,8 @@ def test_a_broker_without_its_name_server_is_not_ready_and_becomes_so(serve: Cal
     assert get(broker.http_port, "/readyz") == (200, b'{"status":"ready"}\n')
     assert get(names.http_port, "/readyz")[0] == 200
     found = samples(names)
-    assert value(found, "orbitmq_nameserver_brokers") == 1
+    assert value(found, "orbitmq_nameserver_brokers", cluster="DefaultCluster", node_type="nameserver") == 1
+    assert promtool("check", "metrics", given=get(names.http_port, "/metrics")[1]) == ""
     assert value(found, "orbitmq_requests_total", role="nameserver", request="REGISTER_BROKER") >= 1
     ports = (names.name_port, names.port)
     names.kill()

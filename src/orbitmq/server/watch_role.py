@@ -122,7 +122,17 @@ class WatchRole:
     def watch_nameserver(self, server: NameServer, listener: Listener) -> None:
         """A name server is up."""
         self.watching.registry.add(NameServerMetrics(server))
+        if Role.BROKER not in self._settings.roles:
+            self.watching.preparations.append(lambda: self._identify(server))
         self._process.roles.append(WatchedRole("nameserver", [listener], server.tally))
+
+    async def _identify(self, server: NameServer) -> None:
+        """A name server alone is in the cluster of the brokers that register there. While none does it stays in the last one, so that its
+        series go on; of several it is in none."""
+        if len(server.routes.clusters) == 1:
+            self.watching.registry.identify("cluster", *server.routes.clusters)
+        elif server.routes.clusters:
+            self.watching.registry.identify("cluster", "")
 
     def watch_broker(
         self,
@@ -242,7 +252,7 @@ class _Reading:
 
 
 def _identity(settings: ServerSettings) -> list[tuple[str, str]]:
-    """RocketMQ's labels of every sample; a name server has no cluster."""
+    """RocketMQ's labels of every sample; a name server has no cluster of its own."""
     if Role.BROKER in settings.roles:
         own = settings.broker
         return [("cluster", own.broker_cluster_name), ("node_type", "broker"), ("node_id", own.broker_name)]

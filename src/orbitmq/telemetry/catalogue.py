@@ -31,6 +31,10 @@ def _histogram(name: str, text: str, *labels: str, fold: Fold | None = None) -> 
     return _kept(Metric(name, MetricKind.HISTOGRAM, text, labels, fold))
 
 
+def _summary(name: str, text: str) -> Metric:
+    return _kept(Metric(name, MetricKind.SUMMARY, text, ("quantile",)))
+
+
 def _kept(metric: Metric) -> Metric:
     _ALL.append(metric)
     return metric
@@ -346,10 +350,9 @@ BUSY: Final = _counter(
     "orbitmq_busy_answers_total", "Requests answered SYSTEM_BUSY because they waited too long or too many waited."
 )
 PUT_FAILURES: Final = _counter("orbitmq_put_failures_total", "Sends that were not accepted, for whatever reason.")
-PUT_LATENCY: Final = _gauge(
+PUT_LATENCY: Final = _summary(
     "orbitmq_put_latency_seconds",
     "From the arrival of a send to the moment its flush mode is satisfied, over the last one to two minutes; sampled.",
-    "quantile",
 )
 PULLS: Final = _counter("orbitmq_pulls_total", "Pulls answered.", "outcome")
 HELD_PULLS: Final = _gauge("orbitmq_held_pulls", "Pulls that wait for a message.")

@@ -32,6 +32,8 @@ class MetricKind(enum.Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+    """Shares of what was measured, by the label `quantile`; ours have neither sum nor count."""
 
 
 class Fold(enum.Enum):

@@ -216,24 +216,34 @@ def go_program() -> Path:
 
 
 def debian_etcd() -> Path:
-    """etcd of Debian's package `etcd-server`, unpacked and not installed: that would start it as a service. Cost: some seconds once."""
-    remedy = "install it (Debian: apt install etcd-server), and `etcd` of the PATH is taken"
+    """etcd of Debian's package `etcd-server`."""
+    return debian_program("etcd", "etcd-server")
+
+
+def debian_promtool() -> Path:
+    """Prometheus' checker of rules and metrics, of Debian's package `prometheus`."""
+    return debian_program("promtool", "prometheus")
+
+
+def debian_program(name: str, package: str) -> Path:
+    """A program of a package of Debian, unpacked and not installed: that would start a service. Cost: some seconds once."""
+    remedy = f"install it (Debian: apt install {package}), and `{name}` of the PATH is taken"
     get, unpack = program("apt-get", remedy), program("dpkg-deb", remedy)
 
     def build(target: Path) -> None:
         try:
-            run([get, "download", "etcd-server"], cwd=target)
+            run([get, "download", package], cwd=target)
         except Missing:
             if os.geteuid():
                 raise
             run([get, "update"])  # the lists of packages are missing, or too old
-            run([get, "download", "etcd-server"], cwd=target)
-        (package,) = target.glob("etcd-server_*.deb")
-        run([unpack, "-x", package, target])
-        package.unlink()
-        run([target / "usr" / "bin" / "etcd", "--version"])
+            run([get, "download", package], cwd=target)
+        (archive,) = target.glob(f"{package}_*.deb")
+        run([unpack, "-x", archive, target])
+        archive.unlink()
+        run([target / "usr" / "bin" / name, "--version"])
 
-    return built("etcd", [], build) / "usr" / "bin" / "etcd"
+    return built(name, [], build) / "usr" / "bin" / name
 
 
 def load_generator() -> Path:

@@ -22,7 +22,7 @@ OF_PROMETHEUS = {"up"}
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
 SELECTOR = re.compile(r"\{([^{}]*)\}")
 MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*(?:,|$)')
-DURATION = re.compile(r"\[[^\]]*\]")
+DURATION = re.compile(r"\[[^\]]*\]|\boffset\s+\d+[smhdw]")
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 NUMBER = re.compile(r"(?<![a-zA-Z_:])\d+(?:\.\d+)?(?:e\d+)?")
 

@@ -13,6 +13,7 @@ from orbitmq.telemetry.exposition import END_OF_OPENMETRICS, Format, chosen_form
 from orbitmq.telemetry.metric import Metric, MetricKind, Sample
 
 COUNTER = Metric("orbitmq_things_total", MetricKind.COUNTER, 'Things, with "quotes" and a \\.', ("topic",))
+SUMMARY = Metric("orbitmq_took_seconds", MetricKind.SUMMARY, "What it took.", ("quantile",))
 GAUGE = Metric("orbitmq_level", MetricKind.GAUGE, "A level.")
 HISTOGRAM = Metric("orbitmq_wait_seconds", MetricKind.HISTOGRAM, "A wait.", ("kind",))
 CONSTANT = [("cluster", "c1"), ("node_id", "a")]
@@ -52,6 +53,16 @@ def test_label_values_may_hold_anything(form: Format, value: str) -> None:
 def test_values_are_read_back(form: Format, value: float) -> None:
     (found,) = read(GAUGE, [Sample((), value)], form).values()
     assert found == value or (math.isnan(found) and math.isnan(value))
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_summary_is_its_shares(form: Format) -> None:
+    found = read(SUMMARY, [Sample(("0.5",), 0.001), Sample(("0.999",), 0.25)], form)
+    assert [(dict(labels)["quantile"], value) for (_, labels), value in found.items()] == [
+        ("0.5", 0.001),
+        ("0.999", 0.25),
+    ]
+    assert "# TYPE orbitmq_took_seconds summary" in text(SUMMARY, [], form)
 
 
 @pytest.mark.parametrize("form", Format)

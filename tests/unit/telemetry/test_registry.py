@@ -29,6 +29,15 @@ def test_collectors_follow_each_other() -> None:
     assert found["orbitmq_scrapes_total"] == 1
 
 
+def test_who_a_process_is_may_be_known_later() -> None:
+    registry = Registry([("cluster", ""), ("node_id", "n")])
+    registry.add(lambda: iter([one(catalogue.TOPIC_NUMBER, 3)]))
+    for cluster in ("", "c"):
+        text = "".join(registry.pieces(Format.OPENMETRICS))
+        assert f'rocketmq_topic_number{{cluster="{cluster}",node_id="n"}} 3' in text
+        registry.identify("cluster", "c")
+
+
 def test_a_collector_that_fails_loses_its_own_metrics_only(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Iterator[Family]:
         yield one(catalogue.GROUP_NUMBER, 1)
