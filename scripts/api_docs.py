@@ -90,6 +90,11 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Workers",
+        "Handlers that run until the process is told to stop: [write-a-worker.md](../howto/write-a-worker.md).",
+        ("handler", "TopicHandler", "serve", "Retry", "Reject"),
+    ),
+    Section(
         "Transactions on the brokers",
         "`Client.transactions` is a `StoredTransactions`; how to use it: [use-transactions.md](../howto/use-transactions.md).",
         ("StoredTransactions", "TransactionView", "TransactionState", "HalfMessage"),

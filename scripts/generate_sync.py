@@ -24,6 +24,7 @@ from typing import Final
 from sync_sources import (
     ASYNC,
     ATTRIBUTES,
+    BY_HAND,
     DUNDERS,
     ENDING,
     INTERNAL,
@@ -514,6 +515,8 @@ def entry(sources: Sources) -> str:
                 home = sources.homes.get(name, PACKAGE) if node.module == PACKAGE else node.module
                 if (home, name) in sources.mirrored or (home, name) in sources.functions:
                     home = home.replace(ASYNC, SYNC)
+                elif home in sources.modules:
+                    home = BY_HAND.get(name, home)
                 imports.setdefault(home, set()).add(name)
     names = sorted({name for group in imports.values() for name in group})
     lines = [

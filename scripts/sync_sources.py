@@ -93,6 +93,9 @@ WRITTEN: Final = {
 }
 """Twins with a base written by hand."""
 
+BY_HAND: Final = {"serve": f"{SYNC}.serving"}
+"""Functions with a twin that is written by hand, and its module."""
+
 ENDING: Final = {"close", "stop", "__aexit__"}
 """Methods that end a part of a client; harmless after the client itself has ended."""
 

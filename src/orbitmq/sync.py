@@ -25,6 +25,7 @@ from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
 from orbitmq.client._sync.sending.transactions import MessageTransaction
+from orbitmq.client._sync.serving import serve
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
@@ -35,6 +36,7 @@ from orbitmq.client.consuming.allocation import (
     AllocateMachineRoom,
     AllocateNearby,
 )
+from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.consuming.subscription import Sql
 from orbitmq.client.message import Message, Once, SendStatus
@@ -55,6 +57,7 @@ from orbitmq.client.timers import (
     TimerVerdict,
     TimerView,
 )
+from orbitmq.client.topic_handler import TopicHandler, handler
 from orbitmq.client.transactions import HalfMessage, TransactionView
 from orbitmq.errors import (
     ClientError,
@@ -124,10 +127,12 @@ __all__ = [
     "RecurringMessage",
     "RecurringOutcome",
     "RecurringRun",
+    "Reject",
     "RemoteError",
     "Repeat",
     "Reply",
     "RequestTimeoutError",
+    "Retry",
     "RoundRobin",
     "RouteNotFoundError",
     "Selector",
@@ -149,8 +154,11 @@ __all__ = [
     "TimerView",
     "Timers",
     "TimersMissingError",
+    "TopicHandler",
     "Trace",
     "TransactionState",
     "TransactionView",
     "connect",
+    "handler",
+    "serve",
 ]

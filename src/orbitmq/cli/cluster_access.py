@@ -18,7 +18,7 @@ from orbitmq.cli.shared_options import chosen, chosen_tls
 
 if TYPE_CHECKING:
     from orbitmq.cli.contexts import Target
-    from orbitmq.client import Client
+    from orbitmq.client import Client, ClientOptions
 
 BrokerOption = Annotated[
     str | None,
@@ -54,23 +54,29 @@ def target() -> Target:
     return resolve(chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ, tls=chosen_tls())
 
 
+def client_options(cluster: Target) -> ClientOptions:
+    """How a client of this cluster connects."""
+    from orbitmq.client import ClientOptions
+
+    return ClientOptions(
+        connect_timeout_ms=cluster.timeout_ms,
+        request_timeout_ms=cluster.timeout_ms,
+        admin_timeout_ms=cluster.timeout_ms,
+        credentials=cluster.credentials(),
+        tls=cluster.settings.tls_context() or False,
+    )
+
+
 def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
     """Run `work` with a client of the cluster and close its connections."""
     import asyncio
 
-    from orbitmq.client import ClientOptions, connect
+    from orbitmq.client import connect
 
     cluster = target()
 
     async def inside() -> Result:
-        options = ClientOptions(
-            connect_timeout_ms=cluster.timeout_ms,
-            request_timeout_ms=cluster.timeout_ms,
-            admin_timeout_ms=cluster.timeout_ms,
-            credentials=cluster.credentials(),
-            tls=cluster.settings.tls_context() or False,
-        )
-        async with connect(cluster.name_servers, options=options) as client:
+        async with connect(cluster.name_servers, options=client_options(cluster)) as client:
             return await work(client)
 
     return asyncio.run(inside())

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     ),
     "access": CommandEntry("orbitmq.cli.access", "Users and policies: who may do what, and why."),
     "send": CommandEntry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
+    "worker": CommandEntry("orbitmq.cli.workers", "Run the handlers of a module until it is told to stop."),
     "tail": CommandEntry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": CommandEntry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
     "recurring": CommandEntry(

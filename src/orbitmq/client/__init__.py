@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orbitmq.client._async.sending.producer import Producer
     from orbitmq.client._async.sending.receipt import SendReceipt
     from orbitmq.client._async.sending.transactions import MessageTransaction
+    from orbitmq.client._async.serving import serve
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.allocation import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         AllocateMachineRoom,
         AllocateNearby,
     )
+    from orbitmq.client.consuming.outcomes import Reject, Retry
     from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.consuming.subscription import Sql
     from orbitmq.client.message import Message, Once, SendStatus
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
     )
+    from orbitmq.client.topic_handler import TopicHandler, handler
     from orbitmq.client.transactions import HalfMessage, TransactionView
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
@@ -99,8 +102,10 @@ __all__ = [
     "RecurringMessage",
     "RecurringOutcome",
     "RecurringRun",
+    "Reject",
     "Repeat",
     "Reply",
+    "Retry",
     "RoundRobin",
     "Selector",
     "SendReceipt",
@@ -118,10 +123,13 @@ __all__ = [
     "TimerVerdict",
     "TimerView",
     "Timers",
+    "TopicHandler",
     "Trace",
     "TransactionState",
     "TransactionView",
     "connect",
+    "handler",
+    "serve",
 ]
 
 _NAMES = {
@@ -136,10 +144,12 @@ _NAMES = {
     "orbitmq.client._async.sending.producer": "Producer",
     "orbitmq.client._async.sending.receipt": "SendReceipt",
     "orbitmq.client._async.sending.transactions": "MessageTransaction",
+    "orbitmq.client._async.serving": "serve",
     "orbitmq.client._async.timers.recurring": "Recurring",
     "orbitmq.client._async.timers.timers": "Timers",
     "orbitmq.client.consuming.allocation": "AllocateAverage AllocateCircle AllocateConsistentHash "
     "AllocateFixed AllocateMachineRoom AllocateNearby",
+    "orbitmq.client.consuming.outcomes": "Reject Retry",
     "orbitmq.client.consuming.pull_plan": "PullStatus",
     "orbitmq.client.consuming.subscription": "Sql",
     "orbitmq.client.message": "Message Once SendStatus",
@@ -152,6 +162,7 @@ _NAMES = {
     "orbitmq.client.sending.trace": "ConsumeBegun ConsumeEnded SentTrace Trace",
     "orbitmq.client.stored": "StoredMessage",
     "orbitmq.client.timers": "TimerBucket TimerCounts TimerMatch TimerMessage TimerOutcome TimerVerdict TimerView",
+    "orbitmq.client.topic_handler": "TopicHandler handler",
     "orbitmq.client.transactions": "HalfMessage TransactionView",
     "orbitmq.protocol.remoting.bodies": "MessageQueue",
     "orbitmq.protocol.remoting.recurring_bodies": "CatchUp Overlap RecurringOutcome",

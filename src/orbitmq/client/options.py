@@ -14,6 +14,7 @@ from enum import Enum
 import msgspec
 
 from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
+from orbitmq.client.consuming.outcomes import RetryDelays, check_retry_delays
 from orbitmq.client.sending.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.client import (
@@ -176,6 +177,9 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_retries_count: further attempts after the first before a message goes to the dead-letter topic; None leaves it to the
         group's setting at the broker (16), and means without end for an orderly consumer. Not for a broadcasting one.
     settle_timeout_ms: a message not settled for so long is sent back to be retried, though its handler may still run.
+    retry_delays: how long a message that failed waits before each further attempt, timedeltas or seconds: (1, 2, 4). The last one counts
+        for all that follow; how many there are `max_retries_count` says. Empty leaves it to the broker: 10 s, 30 s, 1 m ... Not for a
+        broadcasting consumer. A broker without timer messages waits the nearest delay level.
     batch_messages_count: largest number of messages of one call of `Consumer.run_batches`.
     queue_messages_max, queue_bytes_max, span_max: what may be pulled of one queue and not yet settled; see `limits`.
     topic_messages_max, topic_bytes_max: the same of all queues of a topic here; None sets no such bound.
@@ -194,6 +198,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     pull_messages_count: int = 32
     max_retries_count: int | None = None
     settle_timeout_ms: int = 15 * 60_000
+    retry_delays: RetryDelays = ()
     queue_messages_max: int = CONSUMER_QUEUE_MESSAGES_MAX
     queue_bytes_max: int = CONSUMER_QUEUE_BYTES_MAX
     topic_messages_max: int | None = None
@@ -219,6 +224,12 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
                     remedy="a broadcasting consumer leaves failed messages behind and retries none: leave it out",
                 )
         check_range(self, "settle_timeout_ms", 1_000, 24 * 3_600_000)
+        check_retry_delays(self.retry_delays)
+        if self.retry_delays and self.broadcasting:
+            raise ConfigurationError(
+                f"retry_delays is {self.retry_delays} and the consumer is broadcasting",
+                remedy="a broadcasting consumer leaves failed messages behind and retries none: leave it out",
+            )
         check_range(self, "queue_messages_max", 1, 65_535)
         check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
         check_range(self, "suspend_ms", 10, 30_000)

@@ -189,6 +189,18 @@ TRACE_SEND_TIMEOUT_MS: Final = 5_000
 CONSUMER_SLICE_MS: Final = 5
 """How long handlers that never wait may keep the event loop."""
 
+CONSUMER_RETRY_DELAYS_MAX: Final = 64
+"""Delays that a consumer may be given for its attempts; a message has 16 unless somebody says otherwise."""
+
+WORKER_HANDLERS_MAX: Final = 64
+"""Handlers of one worker, each of which is a consumer with pulls of its own."""
+
+WORKER_STOP_MS: Final = 30_000
+"""How long a worker that is told to stop waits for handlers that run: what supervisors give a process before they kill it."""
+
+WORKER_LOOK_MS: Final = 50
+"""Pause between two looks of a worker with threads whether its handlers have come to their end."""
+
 CONSUMER_LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that no broker took back is delivered here once more."""
 

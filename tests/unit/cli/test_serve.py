@@ -99,6 +99,63 @@ def test_the_life_of_a_server(served: Served, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
+WORKERS = """
+import orbitmq
+
+FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
+
+@orbitmq.handler("orders", group="charging", retry_delays=(0.1,), options=FIRST)
+async def charge(message):
+    if message.body == b"later" and not message.reconsume_times:
+        raise orbitmq.Retry("the bank sleeps")
+    if message.body == b"poison":
+        raise orbitmq.Reject("no order")
+    print("charged", message.body.decode(), flush=True)
+
+@orbitmq.handler("orders", group="packing", options=FIRST)
+def pack(message):
+    print("packed", message.body.decode(), flush=True)
+
+both = [charge, pack]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("charge", {"charged order", "charged later"}),
+        ("pack", {"packed order", "packed later", "packed poison"}),
+    ],
+)
+def test_a_worker_runs_handlers_and_stops_in_order(served: Served, tmp_path: Path, name: str, lines: set[str]) -> None:
+    (tmp_path / "shop.py").write_text(WORKERS)
+    assert command("topic", "create", "orders", "-n", served.namesrv).returncode == 0
+    for body in ("order", "later", "poison"):
+        assert command("send", "orders", body, "-n", served.namesrv).returncode == 0
+    ready = tmp_path / "ready"
+    words = ["worker", f"shop:{name}", "-n", served.namesrv, "--ready-file", ready, "--log-format", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "orbitmq.cli.main", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        assert {process.stdout.readline().strip() for _ in lines} == lines
+        assert ready.exists()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert not ready.exists()
+    told = [json.loads(line)["message"] for line in log.splitlines()]
+    assert told[-1] == "the worker has stopped in order"
+    assert any("rejects" in line and "no order" in line for line in told) is (name == "charge")
+    lag = command("group", "lag", "charging" if name == "charge" else "packing", "-n", served.namesrv, "-o", "json")
+    assert lag.returncode == 0, lag.stderr
+
+
 def test_ctrl_c_is_an_orderly_end_too(served: Served) -> None:
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(30) == 0

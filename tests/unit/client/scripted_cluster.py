@@ -331,7 +331,7 @@ class Broker(Server):
         first = len(self.queues[topic, queue_id])
         properties = {**decode_properties(command.text("i")), **items[0][1]}
         once: tuple[str, ...] = ()
-        if "ORBITMQ_SCOPE" in properties:
+        if "ORBITMQ_SCOPE" in properties and not topic.startswith("%RETRY%"):  # a copy is no send
             key = properties.get("ORBITMQ_ONCE_KEY", properties["UNIQ_KEY"])
             once = (properties["ORBITMQ_SCOPE"], properties["ORBITMQ_EPOCH"], key)
             if once in self._stored_once:

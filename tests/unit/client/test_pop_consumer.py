@@ -188,11 +188,16 @@ def test_a_renewal_that_is_refused_is_said_and_the_message_comes_again(
         run(test)
 
 
-def test_a_failed_message_waits_longer_with_each_attempt(run: Run, cluster: Cluster, broker: PoppingBroker) -> None:
+@pytest.mark.parametrize(("delays", "waits"), [((), (10, 40)), ((3, 20), (3, 23)), ((3,), (3, 6))])
+def test_a_failed_message_waits_longer_with_each_attempt_or_as_it_is_told(
+    run: Run, cluster: Cluster, broker: PoppingBroker, delays: tuple[int, ...], waits: tuple[int, int]
+) -> None:
+    options = PopOptions(retry_delays=delays)
+
     async def test() -> None:
         loop = asyncio.get_running_loop()
         attempts = []
-        async with client(cluster) as mq, mq.pop_consumer("g", "T") as consumer:
+        async with client(cluster) as mq, mq.pop_consumer("g", "T", options=options) as consumer:
 
             async def failing(message: ReceivedMessage) -> None:
                 attempts.append((message.reconsume_times, round(loop.time())))
@@ -204,7 +209,7 @@ def test_a_failed_message_waits_longer_with_each_attempt(run: Run, cluster: Clus
             broker.put(0, b"x")
             await consumer.run(failing)
         began = attempts[0][1]
-        assert [(times, at - began) for times, at in attempts] == [(0, 0), (1, 10), (2, 40)]
+        assert [(times, at - began) for times, at in attempts] == [(0, 0), (1, waits[0]), (2, waits[1])]
 
     run(test)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from orbitmq.client.consuming.outcomes import RetryDelays, check_retry_delays
 from orbitmq.client.options import ConsumeFrom, check_kind, check_range
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.client import CONSUMER_BATCH_MESSAGES_MAX, POP_HELD_MESSAGES_MAX
@@ -24,6 +25,7 @@ class PopOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_messages_count: largest number of messages of one call of `PopConsumer.run_batches`.
     max_retries_count: further attempts after the first before a message that fails goes to the dead-letter topic.
     settle_timeout_ms: a message not settled for so long is not renewed any more, and comes again though its handler may still run.
+    retry_delays: as in `ConsumerOptions`.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
@@ -33,9 +35,11 @@ class PopOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_messages_count: int = 1
     max_retries_count: int = 16
     settle_timeout_ms: int = 15 * 60_000
+    retry_delays: RetryDelays = ()
 
     def __post_init__(self) -> None:
         check_kind(self, "consume_from", ConsumeFrom)
+        check_retry_delays(self.retry_delays)
         for name, low, high in (
             ("invisible_ms", 5_000, 300_000),
             ("pop_messages_count", 1, POP_MESSAGES_MAX),

@@ -51,6 +51,7 @@ from orbitmq.client._async.runtime import (
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.consumer_state import ConsumerState
+from orbitmq.client.consuming.outcomes import retry_delay_ms
 from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumerOptions
@@ -151,7 +152,8 @@ class Consumer:
     async def run(self, handler: Handler, *, concurrency: int = 20) -> None:
         """Call `handler` for every message, up to `concurrency` of them at a time, until `stop` or `close`.
 
-        Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
+        Raises what broke the consumer itself; errors of the handler are logged and the message is sent back. A handler that raises `Retry`
+        or `Reject` says what becomes of the message.
         """
 
         await self._handing_out.run(handler, concurrency)
@@ -203,6 +205,8 @@ class Consumer:
     async def send_back(
         self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None
     ) -> bool:
+        if after_ms is None and not delay_level:
+            after_ms = retry_delay_ms(self.options.retry_delays, message.reconsume_times)
         return await self._failures.failed(owned, message, delay_level, after_ms)
 
     async def reply(

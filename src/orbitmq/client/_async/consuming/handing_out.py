@@ -13,6 +13,7 @@ from typing import Protocol
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import BatchHandler, Handler, Traces
 from orbitmq.client._async.runtime import Event, Idlers, Seldom, Tasks, let_others_run, log, monotonic_ms
+from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
 
@@ -42,6 +43,7 @@ class HandingOut:
         self._slice_ms = 0
         self._failure: BaseException | None = None
         self._handler_failures = Seldom()
+        self._rejections = Seldom()
 
     def stop(self) -> None:
         """Hand out nothing more; messages in hand can still be settled."""
@@ -116,15 +118,23 @@ class HandingOut:
                     return
                 await work
             except Exception as error:
-                self._log_failure(error, messages)
-                for message in messages:
-                    if message.settlement is Settlement.PENDING:
-                        await message.retry()
+                await self._failed(error, messages)
             else:
                 for message in messages:
                     if message.settlement is Settlement.PENDING:
                         message.settlement = Settlement.ACKED
                         message.settler.ack(message)
+
+    async def _failed(self, error: Exception, messages: list[ReceivedMessage]) -> None:
+        """What becomes of the messages that a handler has not settled when it raised."""
+        after = error.after if isinstance(error, Retry) else None
+        if isinstance(error, Reject):
+            self._log_rejection(error, messages)
+        elif not isinstance(error, Retry):
+            self._log_failure(error, messages)
+        for message in messages:
+            if message.settlement is Settlement.PENDING:
+                await (message.dead_letter() if isinstance(error, Reject) else message.retry(after=after))
 
     def _take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages for the program."""
@@ -151,6 +161,13 @@ class HandingOut:
             self._pausing = False
             self._slice_ms = monotonic_ms()
             self._supply.idlers.wake()
+
+    def _log_rejection(self, error: Reject, messages: list[ReceivedMessage]) -> None:
+        unlogged = self._rejections.due()
+        if unlogged is None:
+            return
+        more = f"; {unlogged} before it were not logged" if unlogged else ""
+        log.warning("group %s rejects %r as a dead letter: %s%s", self.group, messages[0], error, more)
 
     def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
         unlogged = self._handler_failures.due()

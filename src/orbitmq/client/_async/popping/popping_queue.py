@@ -22,6 +22,7 @@ from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import Event, Lock, Seldom, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
+from orbitmq.client.consuming.outcomes import retry_delay_ms
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.due_time import LEVEL_STEPS_MS
 from orbitmq.client.popping.held import HeldPop, HeldPops, back_off_ms
@@ -104,7 +105,10 @@ class PoppingQueue:
             return await self._dead_letter(message)
         if after_ms is None:
             level = min(delay_level, len(LEVEL_STEPS_MS))
-            after_ms = LEVEL_STEPS_MS[level - 1] if level else back_off_ms(message.reconsume_times)
+            given_ms = retry_delay_ms(self._consumer.options.retry_delays, message.reconsume_times)
+            after_ms = LEVEL_STEPS_MS[level - 1] if level else given_ms
+            if after_ms is None:
+                after_ms = back_off_ms(message.reconsume_times)
         return await self._hide(message, after_ms)
 
     async def reply(

@@ -70,7 +70,8 @@ class Consumer:
     def run(self, handler: Callable[[ReceivedMessage], None], *, concurrency: int = 20) -> None:
         """Call `handler` for every message, up to `concurrency` of them at a time, until `stop` or `close`.
 
-        Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
+        Raises what broke the consumer itself; errors of the handler are logged and the message is sent back. A handler that raises `Retry`
+        or `Reject` says what becomes of the message.
         """
         with HandlerThreads(
             self._loop, handler, lambda item: ReceivedMessage(item, self._loop), concurrency

@@ -1,0 +1,108 @@
+"""`orbitmq worker`: run the handlers of a module until the process is told to stop."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orbitmq.cli.cluster_access import client_options, target
+from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.shared_options import ClusterCommand
+from orbitmq.instants import parse_span_ms
+
+if TYPE_CHECKING:
+    from orbitmq.client.topic_handler import TopicHandler
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(cls=ClusterCommand)
+def worker(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME", help="A handler (@orbitmq.handler), or a list of handlers.", show_default=False
+        ),
+    ],
+    stop_within: Annotated[
+        str, typer.Option("--stop-within", help="How long a stop waits for handlers that run: 30s, 5m.")
+    ] = "30s",
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ready-file", help="A file that is there from when the worker is ready to its end.", show_default=False
+        ),
+    ] = None,
+    log_format: Annotated[str, typer.Option("--log-format", help="Form of the log lines: text or json.")] = "text",
+) -> None:
+    """Run handlers of a module, asynchronous or plain ones, until SIGTERM or Ctrl-C.
+
+    The module is looked for in the working directory first. Exit code 0 after a stop in order, 7 where handlers were given up.
+    """
+    from orbitmq.telemetry.logs import begin_logging
+
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter(f"--log-format is {log_format!r}, neither text nor json")
+    stop_within_ms = parse_span_ms("--stop-within", stop_within)
+    begin_logging(log_format, ())
+    handlers = handlers_at(place)
+    cluster = target()
+    with _there_while_ready(ready_file) as on_ready:
+        settings: dict[str, Any] = {
+            "name_servers": cluster.name_servers,
+            "options": client_options(cluster),
+            "stop_within_ms": stop_within_ms,
+            "on_ready": on_ready,
+        }
+        if handlers[0].is_asynchronous:
+            import asyncio
+
+            from orbitmq.client import serve
+
+            in_order = asyncio.run(serve(*handlers, **settings))
+        else:
+            from orbitmq import sync
+
+            in_order = sync.serve(*handlers, **settings)
+    if not in_order:
+        raise typer.Exit(ExitCode.GIVEN_UP)
+
+
+def handlers_at(place: str) -> list[TopicHandler]:
+    """The handlers that `module:name` names. ConfigurationError where there are none."""
+    from orbitmq.client.topic_handler import check_handlers
+    from orbitmq.errors import ConfigurationError
+
+    module_name, colon, name = place.partition(":")
+    if not colon or not module_name or not name:
+        raise ConfigurationError(f"{place!r} is not of the form module:name", remedy="for example shop.billing:charge")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0] and error.name != module_name:
+            raise  # what the module itself imports
+        raise ConfigurationError(
+            f"there is no module {module_name!r} here or on the path", remedy="start it where the module is"
+        ) from error
+    if not hasattr(module, name):
+        raise ConfigurationError(f"module {module_name} has no {name!r}")
+    found = getattr(module, name)
+    handlers = list(found) if isinstance(found, list | tuple) else [found]
+    return list(check_handlers(handlers, asynchronous=bool(handlers) and getattr(handlers[0], "is_asynchronous", True)))
+
+
+@contextmanager
+def _there_while_ready(file: Path | None) -> Iterator[object]:
+    """Gives what to call when the worker is ready."""
+    try:
+        yield None if file is None else file.touch
+    finally:
+        if file is not None:
+            file.unlink(missing_ok=True)
