@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -30,7 +29,7 @@ from rig.toolchain import BROKER_VERSION, Missing, cache_folder, java_build
 from alternating import WORKS, Alternating, difference
 from copies_measure import FULL, LOADS, QUICK, Amounts, CopiesBench
 from measure import Invalid, Numbers
-from table import verdict, write_into
+from table import Line, machine, verdict, works, write_into
 
 DOCUMENT: Final = rigpath.REPOSITORY / "docs" / "copies-benchmark.md"
 PAIRS, PAIR_SENDS = 15, 60_000
@@ -45,17 +44,6 @@ ROWS: Final = {
     "cost": "CPU for each message of pairs, beside a single broker and RocketMQ's pairs; sends at half load; what a slave takes",
     "catch-up": "a slave that was away",
 }
-
-
-class Line(NamedTuple):
-    """One line of the table."""
-
-    work: str
-    compared_with: str
-    ours: str
-    other: str
-    ratio: str
-    to_reach: str
 
 
 class Bound(NamedTuple):
@@ -183,20 +171,11 @@ def us(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} us"
 
 
-def table(lines: list[Line], circumstances: str) -> str:
-    rows = ["| work | compared with | orbitmq | that | ratio or difference | to reach |"]
-    rows.append("| --- | --- | ---: | ---: | ---: | ---: |")
-    rows += [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([*rows, "", circumstances])
-
-
 def circumstances(amounts: Amounts, bench: CopiesBench, began: float) -> str:
-    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     loads = [numbers["load1"] for runs in bench.found.values() for numbers in runs if "load1" in numbers]
     return (
         f"Bodies of 1 KB, 8 queues, asynchronous flush; {amounts.sends:,} messages for each run of 4x32 and a third of that for 16x1, "
-        f"{amounts.rounds} rounds, the median counts. {time.strftime('%d %b %Y')}, {os.cpu_count()} cores ({model.split(':')[1].strip()}), "
-        f"Linux {platform.release()}, Python {platform.python_version()}. Load average {began:.2f} before, up to "
+        f"{amounts.rounds} rounds, the median counts. {time.strftime('%d %b %Y')}, {machine()}. Load average {began:.2f} before, up to "
         f"{max(loads, default=began):.2f} meanwhile. Made by `benchmarks/copies.py`."
     )
 
@@ -268,7 +247,7 @@ def main() -> int:
             if options.json:
                 options.json.write_text(json.dumps(bench.found, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
-    text = table(lines, circumstances(amounts, bench, began))
+    text = works(lines, circumstances(amounts, bench, began))
     print(text)
     if options.write_docs:
         write_into(DOCUMENT, text, "copies")

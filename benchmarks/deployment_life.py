@@ -1,10 +1,11 @@
 """One life of a deployment: clients send and read, its first machine fails, somebody acts, and every message is accounted for.
 
 Rules of this file
-1. Every broker has a machine of its own, clients and name server have another. What fails is always the first machine.
+1. Every broker has a machine of its own, clients and name server have another. What fails is always the machine of the first master, or
+   of the leader.
 2. Somebody acts `ACTS_S` after the fault: a killed process is started again on its directory; of a machine without power the slave is
-   made master; a network comes back by itself after `CUT_S`, a machine after `POWER_S`.
-3. A message counts as lost when its send was answered SEND_OK and it is in no queue of those who are masters in the end.
+   made master; a network comes back by itself after `CUT_S`, a machine after `POWER_S`. A group goes on by itself.
+3. A message counts as lost when its send was answered SEND_OK and it is in no queue of those who are masters in the end, or lead.
 4. Unavailable for writing: the longest time without an accepted send, while eight senders try. For reading: the longest time in which some
    broker group's first message could be had from none of its brokers.
 """
@@ -12,47 +13,41 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
-import signal
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import rigpath
+import rigpath  # noqa: F401
 
 # isort: split
-from rig.brokers import CLUSTER_NAME, JvmProfile, Kind, java_settings, launch_java, orbitmq_command
+from rig.brokers import Kind, orbitmq_command
 from rig.process import ServerProcess
-from rig.toolchain import BROKER_VERSION, load_generator
-from rig.wire import PULL, ROUTE, SUCCESS, Refused, Wire, pull_fields
+from rig.toolchain import load_generator
+from rig.wire import ROUTE, SUCCESS, Wire
 from tests.chaos.account import Account, Fate, Place
 from tests.chaos.bodies import body_of, number_of
 
 import orbitmq
 from copies_measure import ROLES, loaded
-from machines import OWN_ADDRESS, Machine
+from machines import OWN_ADDRESS
 from measure import Invalid
+from nodes import NAME_SERVER_PORT, PORT, QUEUES, READY_LIMIT_S, TOPIC, Node, NodeGroup, name_server, until
 
-PORT, NAME_SERVER_PORT = 10911, 9876
-TOPIC, GROUP, QUEUES = "accounted", "readers", 4
+GROUP: Final = "readers"
 SENDERS, PAUSE_S, BODY_BYTES = 8, 0.02, 512
 BEFORE_S, ACTS_S, CUT_S, POWER_S, AFTER_S = 3.0, 5.0, 10.0, 15.0, 4.0
-READY_LIMIT_S: Final = 120.0
 DELIVERED_LIMIT_S: Final = 60.0
 PROBE_S: Final = 0.1
-LOADS, LOAD_SENDS = 3, 30_000
-SHARED: Final = {"slaveReadEnable": "true", "waitTimeMillsInSendQueue": "60000"}
-SMALL: Final = {"mappedFileSizeCommitLog": "67108864", "maxHashSlotNum": "10000", "maxIndexNum": "40000"}
+WARM_SENDS, LOAD_SENDS, LOADS = 20_000, 10_000, 2
 
 
 class Fault(Enum):
@@ -62,12 +57,15 @@ class Fault(Enum):
 
 
 class Deployment(NamedTuple):
-    """role: of the first broker, a key of `ROLES`; None without a slave. groups: how many masters."""
+    """role: of the first broker, a key of `ROLES`; None without a slave. groups: how many masters, or 1: a replicated group of so many
+    `members`, ours with this `replicationAck`."""
 
     title: str
     kind: Kind
     groups: int
     role: str | None
+    members: int = 0
+    ack: str = ""
 
 
 class Outcome(NamedTuple):
@@ -82,81 +80,6 @@ class Outcome(NamedTuple):
     rate: float
 
 
-class Node:
-    """A broker on its machine."""
-
-    def __init__(self, folder: Path, number: int, kind: Kind, name: str, broker_id: int) -> None:
-        self.machine = Machine(number)
-        self.kind, self.name, self.broker_id = kind, name, broker_id
-        self.folder, self.data = folder / f"node{number}", folder / f"node{number}" / "data"
-        self._runs = 0
-        self.process: ServerProcess | None = None
-        self.after_power = self.folder / "after-power"
-
-    def start(self, settings: dict[str, str], *, recorded: bool = False) -> None:
-        run = self.folder / f"run{self._runs}"
-        run.mkdir(parents=True)
-        self._runs += 1
-        settings = {"brokerName": self.name, "brokerId": str(self.broker_id), **SHARED, **settings}
-        name_server = f"{OWN_ADDRESS}:{NAME_SERVER_PORT}"
-        if self.kind is Kind.JAVA:
-            settings |= dict.fromkeys(("bindAddress", "brokerIP1", "brokerIP2"), self.machine.address)
-            conf = run / "broker.conf"
-            keys = java_settings(self.data, PORT, name_server, settings)
-            conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-            heap, main_class = JvmProfile.MEASURE.value[0], "org.apache.rocketmq.broker.BrokerStartup"
-            options = ("-c", conf)
-            self.process = launch_java(
-                BROKER_VERSION, run, heap, main_class, "broker.log", *options, before=self.machine.inside
-            )
-            return
-        program: list[str | Path] = list(orbitmq_command())
-        if recorded:
-            program = [
-                sys.executable,
-                rigpath.REPOSITORY / "benchmarks" / "recorded_broker.py",
-                self.data,
-                self.after_power,
-            ]
-        words = ["broker", "--data", self.data, "--host", self.machine.address, "--broker-port", str(PORT)]
-        settings |= {"namesrvAddr": name_server, "brokerClusterName": CLUSTER_NAME, **SMALL}
-        sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        self.process = self.machine.start([*program, *words, "--no-grpc", "--no-http", *sets], run / "broker.log")
-
-    def kill(self) -> None:
-        if self.process is not None and self.process.running:
-            self.process.kill()
-
-    def fail_power(self) -> None:
-        """Only of a process that was started `recorded`. It answers nobody from the signal on, while it still writes what is left."""
-        assert self.process is not None
-        os.kill(self.process.pid, signal.SIGUSR1)
-        self.machine.cut()
-        ends = time.monotonic() + 60
-        while self.process.running:
-            if time.monotonic() > ends:
-                raise Invalid(f"the recorded process does not end:\n{self.process.tail()}")
-            time.sleep(0.05)
-        shutil.rmtree(self.data)
-        self.after_power.rename(self.data)
-
-    def wire(self, timeout_s: float = 20) -> Wire:
-        return Wire(PORT, self.machine.address, timeout_s)
-
-    def reads(self) -> bool:
-        """Whether its group's first message can be had here."""
-        try:
-            with self.wire(1.0) as wire:
-                head, _ = wire.ask(PULL, pull_fields(TOPIC, 0, 0, "probe", suspend_ms=0))
-            return int(head["code"]) == SUCCESS
-        except OSError:
-            return False
-
-    def close(self) -> None:
-        self.kill()
-        self.machine.close()
-
-
 class Life:
     """Starts a deployment, lets it fail once, and ends it."""
 
@@ -164,12 +87,8 @@ class Life:
         self._deployment, self._fault = deployment, fault
         self._folder = folder
         self.nodes: list[Node] = []
-        kind = deployment.kind
-        for number in range(deployment.groups):
-            self.nodes.append(Node(folder, number + 1, kind, f"broker-{number}", 0))
-        if deployment.role:
-            self.nodes.append(Node(folder, 9, kind, "broker-0", 1))
-        self._masters = self.nodes[: deployment.groups]
+        self._group: NodeGroup | None = None
+        self._masters: list[Node] = []
         self._names: ServerProcess | None = None
         self.account = Account()
         self._ok: set[int] = set()
@@ -193,8 +112,8 @@ class Life:
             return Outcome(len(self._accepted_at), lost, lost_others, undelivered, writes, reads, rate)
         finally:
             self._ends.set()
-            for node in self.nodes:
-                node.close()
+            for one in [self._group] if self._group is not None else self.nodes:
+                one.close()
             if self._names is not None:
                 self._names.kill()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -202,46 +121,44 @@ class Life:
     # --- servers ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        names = self._folder / "names"
-        words = [
-            "nameserver",
-            "--host",
-            OWN_ADDRESS,
-            "--nameserver-port",
-            str(NAME_SERVER_PORT),
-            "--data",
-            names,
-            "--no-http",
-        ]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._names = ServerProcess([*orbitmq_command(), *words], self._folder / "names.log")
-        for node in self.nodes:
-            if node.broker_id:
-                self._until(lambda: self._answers(self._masters[0]), "the master")
-            self._start_node(node)
-        for master in self._masters:
-            self._until(lambda master=master: self._answers(master), "a master")  # type: ignore[misc]
-            self._until(lambda master=master: self._first_message(master), "a first message")  # type: ignore[misc]
+        deployment = self._deployment
+        self._names = name_server(self._folder)
+        if deployment.members:
+            settings = {"replicationAck": deployment.ack} if deployment.ack else {}
+            self._group = NodeGroup(self._folder, deployment.kind, deployment.members, **settings)
+            self.nodes = self._group.nodes
+            self._group.start(recorded=self._recorded)
+            self._masters = [self._group.until_leader()]
+        else:
+            self._start_masters()
         for node in self.nodes:
             self._until(node.reads, "the first message of every broker")
         self._until(self._is_routed, "the route of the topic")
 
+    def _start_masters(self) -> None:
+        deployment = self._deployment
+        names = [f"broker-{number}" for number in range(deployment.groups)]
+        self._masters = [
+            Node(self._folder, number, deployment.kind, {"brokerName": name, "brokerId": "0"})
+            for number, name in enumerate(names, 1)
+        ]
+        self.nodes = self._masters.copy()
+        for master in self._masters:
+            self._start_node(master)
+            self._until(master.makes_topic, "a master")
+        if deployment.role:
+            self.nodes.append(Node(self._folder, 9, deployment.kind, {"brokerName": names[0], "brokerId": "1"}))
+            self._start_node(self.nodes[-1])
+        for master in self._masters:
+            self._until(master.takes, "a first message")
+
     def _start_node(self, node: Node) -> None:
-        role = {"brokerRole": "SLAVE"} if node.broker_id else ROLES[self._deployment.role or "async"]
+        if self._group is not None:
+            self._group.start_again(node)
+            return
+        is_slave = node.identity["brokerId"] != "0"
+        role = {"brokerRole": "SLAVE"} if is_slave else ROLES[self._deployment.role or "async"]
         node.start(role, recorded=self._recorded and node is self.nodes[0])
-
-    @staticmethod
-    def _answers(node: Node) -> bool:
-        with node.wire(2) as wire:
-            wire.create_topic(TOPIC, QUEUES)
-        return True
-
-    @staticmethod
-    def _first_message(master: Node) -> bool:
-        """SEND_OK: a synchronous master has its slave then."""
-        with master.wire() as wire:
-            wire.send(TOPIC, 0, b"first")
-        return True
 
     @staticmethod
     def _is_routed() -> bool:
@@ -249,29 +166,22 @@ class Life:
             return int(names.ask(ROUTE, {"topic": TOPIC})[0]["code"]) == SUCCESS
 
     def _until(self, ask: Callable[[], bool], what: str) -> None:
-        ends = time.monotonic() + READY_LIMIT_S
-        while True:
-            with contextlib.suppress(OSError, Refused):
-                if ask():
-                    return
-            if time.monotonic() > ends:
-                raise Invalid(f"{self._deployment.title}: not within {READY_LIMIT_S} s: {what}\n{self._logs()}")
-            time.sleep(0.1)
+        until(ask, f"{self._deployment.title}: {what}", self._logs)
 
     def _logs(self) -> str:
-        return "\n".join(node.process.tail(1500) for node in self.nodes if node.process is not None)
+        return "\n".join(node.log() for node in self.nodes)
 
     def _throughput(self) -> float:
         """Sends a second, 4x32, of all masters together."""
         rates = []
         with ThreadPoolExecutor(len(self._masters)) as threads:
-            for number in range(LOADS + 1):
-                topics = [f"LOAD{number}"] * len(self._masters)
-                rates.append(sum(threads.map(self._load_one, self._masters, topics)))
+            for number, count in enumerate([WARM_SENDS, *[LOAD_SENDS] * LOADS]):
+                load = partial(self._load_one, topic=f"LOAD{number}", count=count)
+                rates.append(sum(threads.map(load, self._masters)))
         return statistics.median(rates[1:])
 
-    def _load_one(self, master: Node, topic: str) -> float:
-        words = ["--host", master.machine.address, "--port", PORT, "--topic", topic, "--count", LOAD_SENDS]
+    def _load_one(self, master: Node, topic: str, count: int) -> float:
+        words = ["--host", master.address, "--port", PORT, "--topic", topic, "--count", count]
         return float(loaded([load_generator(), *words, "--conns", 4, "--window", 32], self._logs)["rate"])
 
     # --- what fails, and what is done about it ------------------------------------------------------------------------
@@ -303,7 +213,7 @@ class Life:
         return len(lost & self._ok), len(lost - self._ok), len(undelivered)
 
     def _fail(self) -> None:
-        first, role = self.nodes[0], self._deployment.role
+        first = self._masters[0]
         match self._fault:
             case Fault.KILLED:
                 first.kill()
@@ -314,8 +224,10 @@ class Life:
                 time.sleep(CUT_S)
                 first.machine.heal()
             case Fault.POWER:
+                if first is not self.nodes[0]:
+                    raise Invalid("another member leads than the one whose power can fail")
                 first.fail_power()
-                if role:
+                if self._deployment.role:
                     self._sleep_until(ACTS_S)
                     self._promote(self.nodes[-1])
                     self._masters = [self.nodes[-1]]
@@ -329,7 +241,7 @@ class Life:
 
     @staticmethod
     def _promote(slave: Node) -> None:
-        address = f"{slave.machine.address}:{PORT}"
+        address = f"{slave.address}:{PORT}"
         words = [
             "replica",
             "promote",
@@ -348,6 +260,8 @@ class Life:
             if time.monotonic() > ends:
                 raise Invalid(f"{self._deployment.title}, {self._fault.value}: no sends afterwards\n{self._logs()}")
             await asyncio.sleep(0.05)
+        if self._group is not None:
+            self._masters = [await asyncio.to_thread(self._group.until_leader)]
         await asyncio.to_thread(
             self._until, lambda: all(master.reads() for master in self._masters), "reads afterwards"
         )
@@ -381,7 +295,7 @@ class Life:
     def _probe(self) -> None:
         while not self._ends.is_set():
             for name, times in self._read_at.items():
-                if any(node.reads() for node in self.nodes if node.name == name):
+                if any(node.reads() for node in self.nodes if node.identity["brokerName"] == name):
                     times.append(time.monotonic())
             time.sleep(PROBE_S)
 

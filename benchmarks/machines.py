@@ -53,7 +53,7 @@ class Machine:
 
     def __init__(self, number: int) -> None:
         """number: from 1, and used by no other."""
-        self.address = f"10.77.0.{10 + number}"
+        self.address = self.address_of(number)
         self._cable = f"cable{number}"
         self._holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         ends = time.monotonic() + 5
@@ -66,6 +66,10 @@ class Machine:
         _run(*self.inside, "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         _run(*self.inside, "ip", "link", "set", "eth0", "up")
         _run(*self.inside, "ip", "link", "set", "lo", "up")
+
+    @staticmethod
+    def address_of(number: int) -> str:
+        return f"10.77.0.{10 + number}"
 
     @property
     def inside(self) -> list[str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -37,7 +36,7 @@ from rig.wire import Refused, encode_properties, send_fields
 
 from copies_measure import PATIENT, ROLES, loaded
 from measure import Invalid, Numbers
-from table import verdict, write_into
+from table import machine, verdict, write_into
 
 DOCUMENT: Final = rigpath.REPOSITORY / "docs" / "copies-benchmark.md"
 MANY, SOON, PLAIN = "MANY", "SOON", "PLAIN"
@@ -197,13 +196,11 @@ def table(rounds: Sequence[Numbers], pending: int) -> str:
         median, worst, worst_ms = shown(key)
         goal = "-" if most_s is None else f"{most_s:g} s{verdict(worst_ms <= most_s * 1000)}"
         lines.append(f"| {what} | {median} | {worst} | {goal} |")
-    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     loads = ", ".join(f"{numbers['load1']:.1f}" for numbers in rounds)
     lines += [
         "",
         f"{len(rounds)} rounds with a pair each, {AWAY_S:g} s between the fault and the command, {rounds[0]['meanwhile']:.0f} timers due "
-        f"while nobody led. {time.strftime('%d %b %Y')}, {os.cpu_count()} cores ({model.split(':')[1].strip()}), "
-        f"Linux {platform.release()}, Python {platform.python_version()}. Load average at the faults {loads}. Made by "
+        f"while nobody led. {time.strftime('%d %b %Y')}, {machine()}. Load average at the faults {loads}. Made by "
         "`benchmarks/promotion.py`.",
     ]
     return "\n".join(lines)

@@ -7,9 +7,11 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import rigpath  # noqa: F401
 
@@ -29,6 +31,36 @@ LATENCY_KEYS: Final = (
     "lateness-bg",
     "burst-5000",
 )
+
+
+class Line(NamedTuple):
+    """Of a table of works, each beside something else. load: what the machine had to do meanwhile; empty where no line has it."""
+
+    work: str
+    compared_with: str
+    ours: str
+    other: str
+    ratio: str
+    to_reach: str
+    load: str = ""
+
+
+def works(lines: Sequence[Line], circumstances: str) -> str:
+    """The table, and the circumstances below."""
+    has_load = any(line.load for line in lines)
+    rows = [f"| work | compared with | orbitmq | that | ratio or difference | to reach |{' load |' * has_load}"]
+    rows.append(f"| --- | --- | ---: | ---: | ---: | ---: |{' ---: |' * has_load}")
+    rows += [f"| {' | '.join(line if has_load else line[:-1])} |" for line in lines]
+    return "\n".join([*rows, "", circumstances])
+
+
+def machine() -> str:
+    """Such as "2 cores (Xeon), Linux 6.1, Python 3.11.7"."""
+    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    return (
+        f"{os.cpu_count()} cores ({model.split(':')[1].strip()}), Linux {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 def comparison(benches: Mapping[Kind, Bench], circumstances: str) -> str:

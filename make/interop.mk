@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies bench-promotion deployment-table bench-grpc bench-spark bench-quick kafka-programs
+.PHONY: interop interop-control interop-rust bench bench-timers bench-messaging bench-copies bench-promotion bench-groups deployment-table bench-grpc bench-spark bench-quick kafka-programs
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js, Go)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -31,7 +31,10 @@ bench-copies: $(STAMP) ## Masters and slaves beside a single broker and RocketMQ
 bench-promotion: $(STAMP) ## A slave with a million pending timers made master by a command (15 minutes, nothing else running; ARGS="--rounds 1")
 	@$(BIN)/python benchmarks/promotion.py --write-docs $(ARGS)
 
-deployment-table: $(STAMP) ## What one master, two, and a slave keep when a process, a machine or the network fails, beside RocketMQ (10 minutes)
+bench-groups: $(STAMP) ## A replicated group beside a single broker and RocketMQ's DLedger (half an hour, nothing else running; ARGS="--rows ...")
+	@$(BIN)/python benchmarks/groups.py --write-docs $(ARGS)
+
+deployment-table: $(STAMP) ## What a master, two, a slave and groups keep when a process, a machine or the network fails, beside RocketMQ (half an hour)
 	@$(BIN)/python benchmarks/deployments.py --write-docs $(ARGS)
 
 bench-spark: $(STAMP) ## Compare Spark with orbitmq and Spark with Kafka (about ten minutes, nothing else running)

@@ -39,9 +39,18 @@ class EtcdProcess:
     """One member; its folder stays, so that it can be started again."""
 
     def __init__(
-        self, name: str, folder: Path, port: int, peer_port: int, tls: TlsFiles | None, program: str | None
+        self,
+        name: str,
+        folder: Path,
+        port: int,
+        peer_port: int,
+        tls: TlsFiles | None,
+        program: str | None,
+        host: str = "127.0.0.1",
     ) -> None:
+        """host: where clients reach it."""
         self.name = name
+        self._host = host
         self._program = program
         self.folder = folder
         self.port = port
@@ -51,7 +60,7 @@ class EtcdProcess:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -105,7 +114,7 @@ class EtcdProcess:
             raise ChildProcessError(f"etcd ended with {self.process.returncode}: {self.log.read_text()[-2_000:]}")
         try:
             if self.tls is not None:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                socket.create_connection((self._host, self.port), 1).close()
                 return True
             return bool(self.post("/v3/kv/range", {"key": "AA=="}))
         except (OSError, http.client.HTTPException):
@@ -113,7 +122,7 @@ class EtcdProcess:
 
     def post(self, path: str, body: Any, token: str = "") -> Any:
         """Raises OSError for another status than 200."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection(self._host, self.port, timeout=5)
         try:
             connection.request("POST", path, json.dumps(body), {"Authorization": token} if token else {})
             answer = connection.getresponse()
@@ -126,14 +135,21 @@ class EtcdProcess:
 
 
 class EtcdCluster:
-    def __init__(self, folder: Path, size: int = 1, tls: TlsFiles | None = None, program: str | None = None) -> None:
-        """Started and ready. `program`: by default the one that is there."""
+    def __init__(
+        self,
+        folder: Path,
+        size: int = 1,
+        tls: TlsFiles | None = None,
+        program: str | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        """Started and ready. `program`: by default the one that is there. host: where clients reach it."""
         program = program or etcd_program()
         self.folder = folder
         for rest in reversed(range(TRIES)):
             ports = _free_ports(2 * size)
             self.members = [
-                EtcdProcess(f"e{n}", folder / f"e{n}", ports[2 * n], ports[2 * n + 1], tls, program)
+                EtcdProcess(f"e{n}", folder / f"e{n}", ports[2 * n], ports[2 * n + 1], tls, program, host)
                 for n in range(size)
             ]
             try:
