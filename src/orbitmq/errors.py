@@ -142,6 +142,10 @@ class RouteNotFoundError(NotFoundError):
     """The name servers know no broker for a topic."""
 
 
+class MasterAwayError(RouteNotFoundError):
+    """The topic is there, and at present no broker takes its messages: their masters are not registered."""
+
+
 class DataLostError(ClientError):
     """Messages that a read has to give are not there any more: removed by retention, damaged, or the queue began anew.
 

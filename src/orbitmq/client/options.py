@@ -111,7 +111,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout_ms: for one send with all its attempts.
     attempt_timeout_ms: for one attempt; None gives each attempt all the time left, so that a first attempt that
         hangs leaves no time for a second one.
-    retries_count: further attempts after the first, on other brokers where there are any.
+    retries_count: further attempts after the first, on other brokers where there are any; None makes as many as fit into
+        `send_timeout_ms`, a broker that has failed after pauses of 100, 200 and then 400 ms.
     retry_not_stored_ok: also try again when a broker stored the message but its flush or a replica was late.
     compress_from_bytes: bodies from this size are compressed, if that makes them smaller; batches never are.
     topic_queues_count: queues asked for when the broker creates the topic.
@@ -120,13 +121,15 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max, in_flight_bytes_max: what may be under way; later sends wait for room within their own time.
     idempotent: send again after a lost answer in a way that the broker recognises, to the same queue, so that the message is stored
         once. RocketMQ's broker does not recognise it; with False such a repeat goes to another broker, as RocketMQ's clients do.
+    elsewhere_after_ms: when a broker that may have stored the message has not said so for this long, the next attempt goes to
+        another broker, and where the first one had stored it, consumers get it twice. None: never; the send fails with `maybe_stored`.
     auto_batch_ms: how long a send may wait for others, to leave as one batch with them; 0 sends each on its own. Only sends without delay,
         ordering key, `once` and time limit of their own wait. auto_batch_bytes: the size at which a batch leaves at once.
     """
 
     send_timeout_ms: int = 3_000
     attempt_timeout_ms: int | None = None
-    retries_count: int = 2
+    retries_count: int | None = None
     retry_not_stored_ok: bool = False
     max_message_bytes: int = BODY_BYTES_MAX
     compress_from_bytes: int = 4_096
@@ -137,6 +140,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max: int = CLIENT_SENDS_IN_FLIGHT_MAX
     in_flight_bytes_max: int = CLIENT_BYTES_IN_FLIGHT_MAX
     idempotent: bool = True
+    elsewhere_after_ms: int | None = None
     auto_batch_ms: int = 0
     auto_batch_bytes: int = 32_768
 
@@ -147,7 +151,10 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_range(self, "send_timeout_ms", 1, 600_000)
         if self.attempt_timeout_ms is not None:
             check_range(self, "attempt_timeout_ms", 1, 600_000)
-        check_range(self, "retries_count", 0, CLIENT_SEND_RETRIES_MAX)
+        if self.retries_count is not None:
+            check_range(self, "retries_count", 0, CLIENT_SEND_RETRIES_MAX)
+        if self.elsewhere_after_ms is not None:
+            check_range(self, "elsewhere_after_ms", 0, 600_000)
         check_range(self, "max_message_bytes", 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
         check_range(self, "compress_from_bytes", 0, FRAME_BYTES_MAX)
         check_range(self, "topic_queues_count", 1, 65_535)

@@ -23,6 +23,7 @@ class Route(msgspec.Struct, frozen=True):
     publish_queues: writable queues whose broker has a master, ordered by broker name and queue id.
     subscribe_queues: readable queues, the same order; their master may be missing.
     brokers: broker name -> member id -> `host:port`.
+    awaits_master: there are writable queues whose broker has no master at present.
     ordered: the name server keeps an explicit queue list for this topic.
     clusters: names of the clusters its brokers belong to.
     """
@@ -31,6 +32,7 @@ class Route(msgspec.Struct, frozen=True):
     publish_queues: tuple[MessageQueue, ...]
     subscribe_queues: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]]
+    awaits_master: bool = False
     ordered: bool = False
     clusters: frozenset[str] = frozenset()
 
@@ -77,8 +79,12 @@ def build_route(topic: str, data: TopicRouteData, *, queues_max: int | None = No
         if queue_data.perm & Perm.READ
         for queue_id in range(_count(queue_data, queue_data.read_queue_nums, queues_max))
     ]
+    awaits_master = any(
+        queue_data.perm & Perm.WRITE and MASTER_ID not in brokers.get(queue_data.broker_name, {})
+        for queue_data in queue_datas
+    )
     clusters = frozenset(broker.cluster for broker in data.broker_datas if broker.cluster)
-    return Route(topic, tuple(publish), tuple(subscribe), brokers, ordered, clusters)
+    return Route(topic, tuple(publish), tuple(subscribe), brokers, awaits_master, ordered, clusters)
 
 
 def _count(queue_data: QueueData, count: int, queues_max: int | None) -> int:

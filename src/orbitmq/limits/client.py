@@ -157,8 +157,13 @@ many."""
 
 # --- sending ---------------------------------------------------------------------------------------------------------
 SEND_REPEAT_PAUSE_MS: Final = 100
-"""Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
-meets a broker that was restarted meanwhile."""
+"""Before a message goes for the first time to a broker that has failed for it; the pause doubles from then on."""
+
+SEND_REPEAT_PAUSE_MS_MAX: Final = 400
+"""As above, the longest: a broker that was started again within `send_timeout_ms` is met by all who wait for it."""
+
+SEND_LAST_ATTEMPT_MS: Final = 200
+"""The last attempt of a send begins at the latest so long before the end of its time, or a fifth of that time."""
 
 SEND_FAILURE_LATENCY_MS: Final = 10_000
 """A failed attempt counts as one that took so long, however fast it failed."""

@@ -11,6 +11,7 @@ from scripted_cluster import CUT, NAME_SERVER, SILENCE, Cluster
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
+from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.errors import ConnectionLostError, RemoteError, RouteNotFoundError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -83,6 +84,37 @@ def test_go_away_is_followed_by_one_retry_on_a_new_connection(run: Run, cluster:
         assert len(cluster.dials) == 2
         broker.script(CODE, ResponseCode.GO_AWAY, ResponseCode.GO_AWAY)
         assert (await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)).code == ResponseCode.GO_AWAY
+
+    run(test)
+
+
+def test_who_waits_for_a_connection_waits_within_its_own_time(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        dials: list[str] = []
+
+        async def dial(address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost) -> Channel:
+            dials.append(address)
+            await asyncio.sleep(timeout_ms / 1000)
+            raise ConnectionLostError(f"no connection to {address} within {timeout_ms} ms", request_sent=False)
+
+        loop = asyncio.get_running_loop()
+        net = Network(dial, 3_000, lambda channel, command: None, lambda address: None)
+        began = loop.time()
+
+        async def call(timeout_ms: int) -> float:
+            with pytest.raises(ConnectionLostError, match="within") as caught:
+                await net.invoke("gone:1", CODE, dict(FIELDS), timeout_ms=timeout_ms)
+            assert not caught.value.request_sent
+            return loop.time() - began
+
+        ended = await asyncio.gather(*(call(limit_ms) for limit_ms in (500, 1_000, 60_000)))
+        assert ended == pytest.approx([0.5, 1, 3])
+        assert dials == ["gone:1"]
+        waiting = asyncio.ensure_future(net.connect("gone:1", 60_000))
+        await asyncio.sleep(0.1)
+        await net.close()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await waiting
 
     run(test)
 

@@ -140,7 +140,7 @@ def test_all_attempts_failing_tells_them_all(run: Run, two: Cluster) -> None:
     async def test() -> None:
         for broker in two.brokers.values():
             broker.script(SEND, *[ResponseCode.SYSTEM_BUSY] * 3)
-        async with client(two) as mq:
+        async with client(two, ProducerOptions(retries_count=2)) as mq:
             with pytest.raises(SendFailedError, match="3 attempts") as caught:
                 await mq.send("T", b"x")
         assert not caught.value.maybe_stored

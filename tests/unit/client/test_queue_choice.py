@@ -35,9 +35,9 @@ def test_the_counter_wraps_without_leaving_the_list() -> None:
 
 
 def test_after_a_failure_other_brokers_are_offered_if_there_are_any() -> None:
-    assert elsewhere(QUEUES, "a") == QUEUES[2:]
-    assert elsewhere(QUEUES, None) is QUEUES
-    assert elsewhere(QUEUES[:2], "a") == QUEUES[:2]
+    assert elsewhere(QUEUES, ("a",)) == QUEUES[2:]
+    assert elsewhere(QUEUES, ()) is QUEUES
+    assert elsewhere(QUEUES[:2], ("a",)) == QUEUES[:2]
 
 
 def test_a_random_queue_is_the_one_that_was_drawn() -> None:

@@ -103,7 +103,7 @@ def test_a_broker_without_timers_waits_the_nearest_level(
 def test_a_message_no_broker_takes_back_waits_here(run: Run, cluster: Cluster, broker: Broker) -> None:
     broker.store("T", 0, b"x")
     broker.script(RequestCode.LIST_TIMERS, *[has_timers] * 3)
-    broker.script(SEND, *[ResponseCode.SYSTEM_BUSY] * 6)
+    broker.script(SEND, *[ResponseCode.NO_PERMISSION] * 2)
     broker.script(BACK, ResponseCode.SYSTEM_ERROR)
 
     async def test() -> None:

@@ -9,6 +9,7 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 
 from orbitmq.client._async.client import Client
+from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, choose_by_key
@@ -16,6 +17,8 @@ from orbitmq.clock import ManualClock
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
+    ConnectionLostError,
+    MasterAwayError,
     MessageIllegalError,
     RemoteError,
     RequestTimeoutError,
@@ -308,7 +311,7 @@ def test_a_broker_that_comes_back_within_the_time_gets_the_repeat(run: Run, two:
 
                 broker.script(SEND, store_and_die)
             receipt = await mq.send("T", b"x")
-        assert receipt.attempts_count == 3
+        assert receipt.attempts_count == 5
         assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 1
 
     run(test)
@@ -328,6 +331,87 @@ def test_a_broker_that_stays_away_leaves_it_open_whether_the_message_is_stored(r
                 await mq.send("T", b"x")
         assert caught.value.maybe_stored
         assert len(asked(two)) == 1  # the other broker would not know that it is a repeat
+
+    run(test)
+
+
+def test_a_broker_that_is_started_again_costs_nobody_a_message(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        broker = cluster.brokers["b-a"]
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            broker.stop()
+            asyncio.get_running_loop().call_later(2.5, setattr, broker, "up", True)
+            receipts = await asyncio.gather(*(mq.send("T", b"x") for _ in range(8)))
+        assert {receipt.send_status for receipt in receipts} == {SendStatus.SEND_OK}
+        assert sum(len(queue) for queue in broker.queues.values()) == 9
+
+    run(test)
+
+
+def test_a_topic_whose_master_is_away_is_waited_for(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            cluster.masterless.add("b-a")
+            await mq.routes.refresh("T")
+            with pytest.raises(MasterAwayError):
+                await mq.send("T", b"x", timeout_ms=500)
+            asyncio.get_running_loop().call_later(1, cluster.masterless.clear)
+            assert (await mq.send("T", b"x")).attempts_count > 1
+
+    run(test)
+
+
+def test_who_has_never_heard_a_name_server_is_told_at_once(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        cluster.name_server.stop()
+        began = asyncio.get_running_loop().time()
+        async with client(cluster) as mq:
+            with pytest.raises(ConnectionLostError, match="no name server answered"):
+                await mq.send("T", b"x")
+            assert asyncio.get_running_loop().time() == began
+
+    run(test)
+
+
+def test_where_the_program_allows_it_an_unsure_send_goes_elsewhere(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        began = asyncio.get_running_loop().time()
+        async with client(two, ProducerOptions(elsewhere_after_ms=1_000)) as mq:
+            for broker in two.brokers.values():
+
+                def die(command: Command, broker: Broker = broker) -> None:
+                    broker.store_without_answer(command)
+                    for each in two.brokers.values():
+                        each.forget_script(SEND)
+                    broker.stop()
+
+                broker.script(SEND, die)
+            receipt = await mq.send("T", b"x")
+            took = asyncio.get_running_loop().time() - began
+            assert 1 <= took < 1.5
+            assert two.brokers[receipt.queue.broker_name].up
+        assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 2
+
+    run(test)
+
+
+def test_a_machine_that_takes_no_connection_leaves_time_for_another_broker(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        gone = two.brokers["b-a"]
+
+        async def dial(address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost) -> Channel:
+            if address == gone.address:
+                await asyncio.sleep(timeout_ms / 1000)
+                raise ConnectionLostError(f"no connection to {address}", request_sent=False)
+            return await two.dial(address, timeout_ms, on_request, on_lost)
+
+        async with Client(NAME_SERVER, clock=ManualClock(), dial=dial) as mq:
+            began = asyncio.get_running_loop().time()
+            receipts = await asyncio.gather(*(mq.send("T", b"x") for _ in range(16)))
+            assert asyncio.get_running_loop().time() - began < 1.1
+        assert {receipt.queue.broker_name for receipt in receipts} == {"b-b"}
 
     run(test)
 

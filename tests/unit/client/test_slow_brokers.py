@@ -25,15 +25,15 @@ def test_the_slower_the_longer(latency_ms: int, pause_ms: int) -> None:
 def test_without_trouble_all_queues_are_offered_as_they_are() -> None:
     slow = SlowBrokers()
     slow.succeeded("a", 20, now_ms=0)
-    assert slow.preferred(QUEUES, None, 0) is QUEUES
+    assert slow.preferred(QUEUES, (), 0) is QUEUES
 
 
 def test_a_slow_broker_is_left_alone_until_its_time_is_over() -> None:
     slow = SlowBrokers()
     slow.succeeded("a", 600, now_ms=1_000)
-    assert slow.preferred(QUEUES, None, 1_001) == B + C
-    assert slow.preferred(QUEUES, None, 2_999) == B + C
-    assert slow.preferred(QUEUES, None, 3_000) == QUEUES
+    assert slow.preferred(QUEUES, (), 1_001) == B + C
+    assert slow.preferred(QUEUES, (), 2_999) == B + C
+    assert slow.preferred(QUEUES, (), 3_000) == QUEUES
     assert slow.is_reachable("a")
 
 
@@ -48,7 +48,7 @@ def test_one_fast_answer_does_not_end_the_time() -> None:
 def test_a_failure_counts_as_ten_seconds_and_needs_a_probe_or_a_success() -> None:
     slow = SlowBrokers()
     slow.failed("a", now_ms=0)
-    assert slow.preferred(QUEUES, None, 9_999) == B + C
+    assert slow.preferred(QUEUES, (), 9_999) == B + C
     assert slow.unreachable() == ["a"]
     slow.answered_probe("a")
     assert slow.unreachable() == []
@@ -63,18 +63,18 @@ def test_among_slow_brokers_the_reachable_ones_come_first() -> None:
     slow.failed("a", 0)
     slow.failed("b", 0)
     slow.succeeded("c", 5_000, 0)
-    assert slow.preferred(QUEUES, None, 1) == C
+    assert slow.preferred(QUEUES, (), 1) == C
     slow.failed("c", 0)
-    assert slow.preferred(QUEUES, None, 1) == QUEUES  # never nothing at all
+    assert slow.preferred(QUEUES, (), 1) == QUEUES  # never nothing at all
 
 
 def test_the_broker_that_has_just_failed_for_this_message_comes_last() -> None:
     slow = SlowBrokers()
-    assert slow.preferred(QUEUES, "a", 0) == B + C
+    assert slow.preferred(QUEUES, ("a",), 0) == B + C
     slow.failed("b", 0)
     slow.failed("c", 0)
-    assert slow.preferred(QUEUES, "a", 1) == B + C  # both unreachable, but not tried for this message
-    assert slow.preferred(A, "a", 1) == A
+    assert slow.preferred(QUEUES, ("a",), 1) == B + C  # both unreachable, but not tried for this message
+    assert slow.preferred(A, ("a",), 1) == A
 
 
 def test_a_broker_without_address_is_forgotten() -> None:
@@ -82,4 +82,4 @@ def test_a_broker_without_address_is_forgotten() -> None:
     slow.failed("a", 0)
     slow.forget("a")
     assert slow.unreachable() == []
-    assert slow.preferred(QUEUES, None, 1) is QUEUES
+    assert slow.preferred(QUEUES, (), 1) is QUEUES

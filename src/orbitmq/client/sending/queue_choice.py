@@ -13,7 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from orbitmq.errors import ConfigurationError
@@ -100,8 +100,13 @@ def room_of(broker_name: str) -> str | None:
     return room if end else None
 
 
-def elsewhere(queues: Sequence[MessageQueue], broker_name: str | None) -> Sequence[MessageQueue]:
-    """The queues of other brokers than `broker_name`, or all of them when there are none."""
-    if broker_name is None:
+def elsewhere(queues: Sequence[MessageQueue], failed: Collection[str]) -> Sequence[MessageQueue]:
+    """The queues of other brokers than those that failed; of the one that failed longest ago where there is no other."""
+    if not failed:
         return queues
-    return [queue for queue in queues if queue.broker_name != broker_name] or queues
+    others = [queue for queue in queues if queue.broker_name not in failed]
+    if others:
+        return others
+    places = {broker_name: place for place, broker_name in enumerate(failed)}
+    first = min((queue.broker_name for queue in queues), key=places.__getitem__)
+    return [queue for queue in queues if queue.broker_name == first]

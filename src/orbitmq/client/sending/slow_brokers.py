@@ -17,7 +17,7 @@ Rules of this file
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from orbitmq.client.sending.queue_choice import elsewhere
@@ -78,14 +78,12 @@ class SlowBrokers:
         trouble = self._troubles.get(broker_name)
         return trouble is None or trouble.reachable
 
-    def preferred(
-        self, queues: Sequence[MessageQueue], failed_broker: str | None, now_ms: int
-    ) -> Sequence[MessageQueue]:
+    def preferred(self, queues: Sequence[MessageQueue], failed: Collection[str], now_ms: int) -> Sequence[MessageQueue]:
         """The queues to choose from: of available brokers, else of reachable ones, else all.
 
-        `failed_broker` has just failed for the same message and is left out as long as there are others.
+        Brokers that `failed` for the same message are left out as long as there are others.
         """
-        others = elsewhere(queues, failed_broker)
+        others = elsewhere(queues, failed)
         if not self._troubles:
             return others
         return (

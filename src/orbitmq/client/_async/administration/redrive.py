@@ -64,7 +64,7 @@ class Redrive:
         spans = await self.spans()
         self.result.total = sum(span.end - span.begin for span in spans)
         self._started_ms = monotonic_ms()
-        producer = Producer(self._client, REDRIVE_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000))
+        producer = Producer(self._client, REDRIVE_GROUP, ProducerOptions(send_timeout_ms=10_000))
         try:
             for span in spans:
                 await self._redrive(span, producer)

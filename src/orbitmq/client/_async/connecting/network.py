@@ -1,7 +1,8 @@
 """Connections of one client: one per server address, made when needed and made again when lost.
 
 Rules of this file
-1. One caller dials an address, the others wait for the same connection; dialling counts against each caller's own time.
+1. An address is dialled once at a time, whoever asks: all callers wait for the same connection, each within its own time, and when
+   it cannot be made all of them hear so.
 2. Nothing is retried here, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the request goes
    once more over a new connection, which a load balancer may lead elsewhere.
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
@@ -15,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
-from orbitmq.client._async.runtime import Event, Lock, monotonic_ms, wait_event
+from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, wait_event
+from orbitmq.client.addresses import no_connection
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.limits.client import CLIENT_GOODBYE_MS, CLIENT_QUESTION_AGAIN_TIMEOUT_MS
@@ -24,6 +26,17 @@ from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
 
 SUCCESS_ONLY: Container[int] = (ResponseCode.SUCCESS,)
+
+
+class _Dialling:
+    """A connection that is being made, for all who wait for it."""
+
+    __slots__ = ("channel", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = Event()
+        self.channel: Channel | None = None
+        self.error: ConnectionLostError | None = None
 
 
 class Network:
@@ -47,7 +60,8 @@ class Network:
         self._on_request = on_request
         self._on_connected = on_connected
         self._channels: dict[str, Channel] = {}
-        self._dialling: dict[str, Lock] = {}
+        self._dialling: dict[str, _Dialling] = {}
+        self._tasks = Tasks("network")
         self._silent: dict[str, int] = {}
         """Servers that were silent until their connection was closed, and how often each was asked in vain since."""
         self._closed = False
@@ -140,8 +154,12 @@ class Network:
             command.fields = self._credentials.signed(command.fields, command.body)
         return command
 
+    def is_connected(self, address: str) -> bool:
+        channel = self._channels.get(address)
+        return channel is not None and not channel.closed
+
     async def connect(self, address: str, timeout_ms: int) -> None:
-        """Make sure that there is a connection."""
+        """Make sure that there is a connection. `ConnectionLostError`; one that is being made goes on."""
         await self._channel(address, timeout_ms)
 
     def forget(self, address: str, reason: str) -> None:
@@ -149,7 +167,6 @@ class Network:
         channel = self._channels.get(address)
         if channel is not None and channel.in_flight_count == 0:
             del self._channels[address]
-            self._dialling.pop(address, None)
             channel.close(reason)
 
     async def ask(self, address: str, timeout_ms: int) -> None:
@@ -178,6 +195,7 @@ class Network:
         """Close all connections; calls that still wait fail, later ones are refused. Returns when the sockets are closed, after
         `CLIENT_GOODBYE_MS` at the latest."""
         self._closed = True
+        await self._tasks.close()
         for channel in tuple(self._channels.values()):
             channel.close("the client was closed")
         if self._channels:
@@ -187,34 +205,33 @@ class Network:
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             return channel
-        lock = self._dialling.setdefault(address, Lock())
-        asked_count = self._silent.get(address, 0)
-        async with lock:
-            channel = self._channels.get(address)
-            if channel is not None and not channel.closed:
-                return channel
-            if self._silent.get(address, asked_count) != asked_count:
-                raise still_silent(address)
-            if self._closed:
-                raise ConnectionLostError(
-                    f"no connection to {address}: the client is closed",
-                    request_sent=False,
-                    remedy="use it inside its with block",
-                )
-            dial_ms = min(timeout_ms, self._connect_timeout_ms)
-            try:
-                channel = await self._dial(address, dial_ms, self._on_request, self._lost)
-            except ConnectionLostError:
-                self.on_unreachable(address)
-                raise
+        if self._closed:
+            raise client_is_closed(address)
+        dialling = self._dialling.get(address)
+        if dialling is None:
+            dialling = self._dialling[address] = _Dialling()
+            self._tasks.spawn(self._make(address, dialling), f"connecting to {address}")
+        if not await wait_event(dialling.done, timeout_ms):
+            raise no_connection(address, timeout_ms, TimeoutError())
+        if dialling.channel is None:
+            error = dialling.error or client_is_closed(address)
+            raise ConnectionLostError(error.args[0], request_sent=False, remedy=error.remedy) from error
+        return dialling.channel
+
+    async def _make(self, address: str, dialling: _Dialling) -> None:
+        try:
+            channel = await self._dial(address, self._connect_timeout_ms, self._on_request, self._lost)
             if address in self._silent:
                 await self._hear(channel)
-            if self._closed:
-                channel.close("the client was closed")
-                raise ConnectionLostError(f"no connection to {address}: the client is closed", request_sent=False)
-            self._channels[address] = channel
-        self._on_connected(address)
-        return channel
+            self._channels[address] = dialling.channel = channel
+        except ConnectionLostError as error:
+            dialling.error = error
+            self.on_unreachable(address)
+        finally:
+            del self._dialling[address]
+            dialling.done.set()
+        if dialling.channel is not None:
+            self._on_connected(address)
 
     async def _hear(self, channel: Channel) -> None:
         """Rule 4. `ConnectionLostError` when nothing comes."""
@@ -226,7 +243,6 @@ class Network:
             except RequestTimeoutError:
                 self._silent[address] = self._silent.get(address, 0) + 1
                 channel.close("the server is silent")
-                self.on_unreachable(address)
                 raise still_silent(address) from None
             except BaseException:
                 channel.close("the server was not heard")
@@ -247,6 +263,12 @@ class Network:
                 f"connecting to {address} took all of the {timeout_ms} ms of request {code}; nothing was sent"
             )
         return left_ms
+
+
+def client_is_closed(address: str) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"no connection to {address}: the client is closed", request_sent=False, remedy="use it inside its with block"
+    )
 
 
 def still_silent(address: str) -> ConnectionLostError:

@@ -20,6 +20,7 @@ from orbitmq.client.route import MASTER_ID, Route, build_route
 from orbitmq.errors import (
     ClientError,
     ConnectionLostError,
+    MasterAwayError,
     ProtocolError,
     RequestTimeoutError,
     RouteNotFoundError,
@@ -116,7 +117,7 @@ class Routes:
                 self._not_created.add(topic)
         if not route.publish_queues:
             self._on_unwritable()
-            raise RouteNotFoundError(
+            raise (MasterAwayError if route.awaits_master else RouteNotFoundError)(
                 f"topic {topic!r} has no writable queue on a broker with a master",
                 remedy="check the topic's permission and whether its master brokers run: orbitmq topic route",
             )

@@ -6,7 +6,8 @@ Rules of this file
 3. A message that belongs to one queue (an ordering key, an explicit queue) is attempted once: a repeat behind later messages
    would change their order, so it is the caller who decides. A message with a `Once` is repeated, on its own queue.
 4. After a failure that may have stored the message, an idempotent send goes to the same queue again, where the broker recognises
-   it; any other goes to another broker. A failure that certainly stored nothing always allows another broker.
+   it, until that is sure or, where the program allows it, for a time; any other goes to another broker. A failure that certainly stored
+   nothing always allows another broker.
 5. A broker that cannot remember more keys still gets the messages of producers that only wanted safe repeats; so does one when the
    properties of a message leave no room for what makes repeats recognisable.
 """
@@ -14,7 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
@@ -26,11 +27,19 @@ from orbitmq.client.message import Once, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, request_fields
 from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
-from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_help_elsewhere
+from orbitmq.client.sending.send_attempts import NOBODY, Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text
-from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, MessageIllegalError, RemoteError
-from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX, SEND_REPEAT_PAUSE_MS
+from orbitmq.errors import (
+    ClientError,
+    ConfigurationError,
+    ConnectionLostError,
+    MasterAwayError,
+    MessageIllegalError,
+    RemoteError,
+    RequestTimeoutError,
+)
+from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -125,7 +134,7 @@ class SendPath:
     ) -> None:
         """Hand it to a broker's connection and ask for no answer."""
         deadline_ms = monotonic_ms() + self._limit_ms(timeout_ms)
-        target = queue or await self._choose(outgoing.topic, ordering_key, None)
+        target = queue or await self._choose(outgoing.topic, ordering_key)
         address = await self._address(target)
         if outgoing.is_timed:
             left_ms = max(1, deadline_ms - monotonic_ms())
@@ -157,17 +166,27 @@ class SendPath:
 
     async def _attempts(self, outgoing: Outgoing, plan: _Plan, started_ms: int, limit_ms: int) -> list[SendReceipt]:
         options = self._options
-        retries_count = 0 if plan.attempted_once else options.retries_count
-        attempts = Attempts(retries_count, limit_ms, options.attempt_timeout_ms)
+        attempts = Attempts(0 if plan.attempted_once else options.retries_count, limit_ms, options.attempt_timeout_ms)
         not_ok: list[SendReceipt] | None = None
         queue, once = plan.queue, plan.once
+        unsure_ms: int | None = None
+        """When it was first doubtful whether a broker has it."""
         while True:
-            target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.last_broker)
+            if unsure_ms is not None and self._goes_elsewhere(monotonic_ms() - unsure_ms):
+                queue = unsure_ms = None
+            target = queue or await self._target(outgoing.topic, plan, attempts)
+            pause_ms = attempts.pause_ms(NOBODY if target is None else target.broker_name, monotonic_ms() - started_ms)
+            if pause_ms is None:
+                break
+            if pause_ms:
+                await sleep_ms(pause_ms)
+            if target is None:
+                continue
             left_ms = attempts.left_ms(monotonic_ms() - started_ms)
             if left_ms is None:
                 break
             try:
-                stored = await self._attempt(outgoing, target, once, left_ms, attempts.next_number)
+                stored = await self._attempt(outgoing, target, once, left_ms, attempts)
             except ClientError as error:
                 if once and not plan.is_callers and _is_refused_key(error) and not attempts.maybe_stored:
                     log.debug("sending to %s without safe repeats: %s", target, error)
@@ -176,11 +195,11 @@ class SendPath:
                 again = attempts.failed(target.broker_name, error)
                 if again and once and (plan.is_callers or may_have_stored(error)):
                     queue = target
+                    if not plan.is_callers and unsure_ms is None:
+                        unsure_ms = monotonic_ms()
                     again = plan.is_callers or self._is_remembered(plan, monotonic_ms() - started_ms)
                 if not again:
                     break
-                if queue is not None:
-                    await self._pause(attempts, limit_ms - (monotonic_ms() - started_ms))
             else:
                 self._client.routes.created(outgoing.topic)
                 status = stored[0].send_status
@@ -192,20 +211,37 @@ class SendPath:
         if not_ok is not None:
             return not_ok
         failure = attempts.give_up(outgoing.topic, monotonic_ms() - started_ms)
-        cause = attempts.failures[-1].error if attempts.failures else None
-        raise failure from (None if cause is failure else cause)
+        raise failure from (None if attempts.last is failure else attempts.last)
+
+    async def _target(self, topic: str, plan: _Plan, attempts: Attempts) -> MessageQueue | None:
+        """The queue of the next attempt; None, and a failed attempt, when nobody can be found that may be there later."""
+        try:
+            return await self._choose(topic, plan.ordering_key, attempts.failed_brokers)
+        except (ConnectionLostError, MasterAwayError) as error:
+            if self._client.routes.some_topic() is None or not attempts.failed(NOBODY, error):
+                raise
+            return None
+
+    def _goes_elsewhere(self, unsure_for_ms: int) -> bool:
+        after_ms = self._options.elsewhere_after_ms
+        return after_ms is not None and unsure_for_ms >= after_ms
 
     async def _attempt(
-        self, outgoing: Outgoing, queue: MessageQueue, once: str, timeout_ms: int, number: int
+        self, outgoing: Outgoing, queue: MessageQueue, once: str, timeout_ms: int, attempts: Attempts
     ) -> list[SendReceipt]:
         began_ms = monotonic_ms() if self._slow is not None else 0
+        network = self._client.network
         try:
             address = await self._address(queue)
+            if not network.is_connected(address):
+                dialled_ms = monotonic_ms()
+                await network.connect(address, attempts.connect_ms(timeout_ms))
+                timeout_ms = max(1, timeout_ms - (monotonic_ms() - dialled_ms))
             if outgoing.is_timed:
                 started_ms = monotonic_ms()
                 await self._client.check_timed(address, queue.broker_name, outgoing, timeout_ms)
                 timeout_ms = max(1, timeout_ms - (monotonic_ms() - started_ms))
-            answer = await self._client.network.exchange(address, self._request(outgoing, queue, once), timeout_ms)
+            answer = await network.exchange(address, self._request(outgoing, queue, once), timeout_ms)
             if answer.code not in STORED_CODES:
                 raise remote_error(answer.code, answer.remark, address, f"sending to topic {outgoing.topic!r}")
         except ClientError as error:
@@ -220,16 +256,13 @@ class SendPath:
         if self._slow is not None:
             now_ms = monotonic_ms()
             self._slow.succeeded(queue.broker_name, now_ms - began_ms, now_ms)
-        return receipts(outgoing, queue, answer, number, self._client.timers if outgoing.is_timed else None)
+        return receipts(
+            outgoing, queue, answer, attempts.next_number, self._client.timers if outgoing.is_timed else None
+        )
 
     def _is_remembered(self, plan: _Plan, age_ms: int) -> bool:
         """Whether a broker still knows a send of this age."""
         return self._scope is None or plan.epoch is None or self._scope.may_repeat(plan.epoch, age_ms)
-
-    async def _pause(self, attempts: Attempts, left_ms: int) -> None:
-        pause_ms = SEND_REPEAT_PAUSE_MS if len(attempts.failures) == 1 else left_ms // 2
-        if 0 < pause_ms < left_ms:
-            await sleep_ms(pause_ms)
 
     # --- one request
 
@@ -259,14 +292,14 @@ class SendPath:
             outgoing, queue, self._group, self._options.topic_queues_count, self._client.clock.now_ms(), once
         )
 
-    async def _choose(self, topic: str, ordering_key: str | None, failed_broker: str | None) -> MessageQueue:
+    async def _choose(self, topic: str, ordering_key: str | None, failed: Collection[str] = ()) -> MessageQueue:
         queues = await self.queues(topic)
         selector = self._selector
         if ordering_key is None:
             if self._slow is not None:
-                queues = self._slow.preferred(queues, failed_broker, monotonic_ms())
-            elif failed_broker is not None:
-                queues = elsewhere(queues, failed_broker)
+                queues = self._slow.preferred(queues, failed, monotonic_ms())
+            elif failed:
+                queues = elsewhere(queues, failed)
         elif self._options.selector is None:
             return choose_by_key(queues, ordering_key)
         queue = selector(queues, ordering_key)
@@ -281,7 +314,10 @@ class SendPath:
         routes = self._client.routes
         address = routes.master(queue.broker_name, queue.topic)
         if address is None:
-            await routes.refresh(queue.topic)
+            try:
+                await routes.refresh(queue.topic)
+            except RequestTimeoutError as error:  # of a question to a name server: nothing of the message has left
+                raise ConnectionLostError(str(error), request_sent=False) from error
             address = routes.master(queue.broker_name, queue.topic)
         if address is None:
             raise ConnectionLostError(

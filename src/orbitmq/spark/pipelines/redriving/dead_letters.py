@@ -66,7 +66,7 @@ async def _settle(order: RedriveOrder, client: Client, batches: Iterable[pa.Reco
     part = Redrive(client, client.admin, order)
     places: dict[MessageQueue, int] = {}
     width = 1 if order.rate is not None or order.max_count is not None else REDRIVE_IN_FLIGHT_MAX
-    async with Producer(client, REDRIVE_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000)) as producer:
+    async with Producer(client, REDRIVE_GROUP, ProducerOptions(send_timeout_ms=10_000)) as producer:
         going = _Going(part, producer, width)
         for batch in batches:
             for letter in letters(batch):
