@@ -142,6 +142,22 @@ group has another leader half a second after the former one was killed, and six 
 CLIENT_ROUTES_OFTEN_MS: Final = 1_000
 """As above: the longest pause of the first seconds."""
 
+CLIENT_GREETING_TIMEOUT_MS: Final = 500
+"""How long a broker that is connected to may take to hear which groups live here, before it is asked anything else."""
+
+CLIENT_TROUBLE_AGAIN_MS: Final = 10_000
+"""Between the line of the log that says that something fails and the next one about it; doubled from then on."""
+
+CLIENT_TROUBLE_AGAIN_MS_MAX: Final = 600_000
+"""As above, the longest."""
+
+CLIENT_TROUBLE_QUIET_MS: Final = 5_000
+"""A name server that is away, and any server that was never connected to, is in the log after so long: routes are kept meanwhile, and
+whoever calls it now has the error."""
+
+CLIENT_TROUBLES_MAX: Final = 4_096
+"""Things that fail at present and are remembered; beyond it the oldest has its first line once more."""
+
 CLIENT_GOODBYE_MS: Final = 1_000
 """How long a connection that is closed is waited for: what is written leaves and, with TLS, the server answers the goodbye."""
 

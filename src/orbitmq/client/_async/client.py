@@ -158,6 +158,9 @@ class Client(SendingCalls):
         self.network.on_unreachable = self._unreachable
         self.network.on_unwilling = self._unwilling
         self.network.question = self._question
+        self.network.greeting = self.membership.greeting
+        self.network.name_of = self.routes.name_of
+        self.network.is_missed = lambda address: address in self.routes.addresses()
         self.tasks.spawn(self._refresh_routes_forever(), "routes")
         self.tasks.spawn(self._heartbeat_forever(), "heartbeat")
         self.tasks.spawn(Silence(self.network).look_forever(), "silent servers")
@@ -427,8 +430,6 @@ class Client(SendingCalls):
     def _connected(self, address: str) -> None:
         if self._timers is not None:
             self._timers.support.forget(address)
-        if not self._closed and (self.consumers or self.other_consumers or self.producers):
-            self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
 
     def _route_changed(self, topic: str) -> None:
         self._routes_moved = True

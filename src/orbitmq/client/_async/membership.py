@@ -3,8 +3,8 @@
 Rules of this file
 1. One heartbeat carries all groups of which this client is a member; a broker forgets what is missing from the next one it looks at,
    and the whole client after 120 s.
-2. A new connection gets a heartbeat at once: the broker knows members by connection, and a restarted broker knows nobody.
-3. A failed heartbeat is logged and not repeated before the next one is due.
+2. A new connection begins with a heartbeat: the broker knows members by connection, and a restarted broker knows nobody.
+3. A failed heartbeat is not repeated before the next one is due.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from orbitmq.client._async.runtime import Lock, log
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.frame import Command, request
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import Member, OtherMember
@@ -63,6 +64,13 @@ class Membership:
             if (self._producers or consumers) and address in self._routes.addresses():
                 await self._beat(address, consumers)
 
+    def greeting(self, address: str) -> Command | None:
+        """What a broker has to hear before it serves this client's groups; nothing for a name server."""
+        consumers = self._heartbeats()
+        if (self._producers or consumers) and address in self._routes.addresses():
+            return request(RequestCode.HEART_BEAT, {}, self._heartbeat(consumers))
+        return None
+
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell every connected broker that a group of this client is gone, so that others take its queues at once."""
         fields = {"clientID": self._client_id}
@@ -95,15 +103,25 @@ class Membership:
             data for data in lite if data is not None
         ]
 
-    async def _beat(self, address: str, consumers: list[ConsumerData]) -> None:
-        data = HeartbeatData(
+    def _heartbeat(self, consumers: list[ConsumerData]) -> bytes:
+        return HeartbeatData(
             client_id=self._client_id,
             producer_data_set=[ProducerData(group_name=group) for group in self._producers],
             consumer_data_set=consumers,
-        )
+        ).encode()
+
+    async def _beat(self, address: str, consumers: list[ConsumerData]) -> None:
+        subject = f"the heartbeat to broker {address}"
         try:
             await self._network.request(
-                address, RequestCode.HEART_BEAT, {}, data.encode(), timeout_ms=self._timeout_ms, doing="heartbeat"
+                address,
+                RequestCode.HEART_BEAT,
+                {},
+                self._heartbeat(consumers),
+                timeout_ms=self._timeout_ms,
+                doing="heartbeat",
             )
         except (ClientError, ProtocolError) as error:
-            log.warning("heartbeat to broker %s failed: %s", address, error)
+            self._network.troubles.failed(subject, error)
+        else:
+            self._network.troubles.worked(subject)

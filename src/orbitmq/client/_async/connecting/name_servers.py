@@ -22,7 +22,7 @@ class NameServers:
     """Requests to whichever name server answers."""
 
     def __init__(self, network: Network, choice: NameServerChoice, timeout_ms: int) -> None:
-        self._network = network
+        self.network = network
         self._timeout_ms = timeout_ms
         self.choice = choice
 
@@ -70,13 +70,13 @@ class NameServers:
         accept: Container[int],
     ) -> Command:
         try:
-            return await self._network.request(
+            return await self.network.request(
                 address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
             )
         except ConnectionLostError as error:
             if not error.request_sent:
                 raise
-        return await self._network.request(
+        return await self.network.request(
             address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
         )
 
@@ -105,4 +105,4 @@ class NameServers:
     ) -> None:
         """The same request to every name server, as changes of their data need; the first failure is raised."""
         for address in self.choice:
-            await self._network.request(address, code, fields, body, timeout_ms=self._timeout_ms, doing=doing)
+            await self.network.request(address, code, fields, body, timeout_ms=self._timeout_ms, doing=doing)

@@ -8,19 +8,27 @@ Rules of this file
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
 4. A server that was silent until its connection was closed is asked something over a new one first: a frozen process, or one behind a
    network that loses everything, takes connections.
-5. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
+5. What is asked first over a new connection is answered before anything else is asked, or was given its time.
+6. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterator
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
+from orbitmq.client._async.connecting.troubles import AWAY, Troubles
 from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, wait_event
 from orbitmq.client.addresses import no_connection
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.limits.client import CLIENT_GOODBYE_MS, CLIENT_QUESTION_AGAIN_TIMEOUT_MS
+from orbitmq.limits.client import (
+    CLIENT_GOODBYE_MS,
+    CLIENT_GREETING_TIMEOUT_MS,
+    CLIENT_QUESTION_AGAIN_TIMEOUT_MS,
+    CLIENT_TROUBLE_QUIET_MS,
+)
 from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
@@ -42,7 +50,7 @@ class _Dialling:
 class Network:
     """Calls by address.
 
-    on_connected: told the address after every successful dial, so that a broker hears of this client's groups at once.
+    on_connected: told the address after every successful dial.
     credentials: what requests are signed with, if they are. A `SendRequest` has no place for them.
     """
 
@@ -70,6 +78,15 @@ class Network:
         """Told the address after every dial that failed, and every request that was not answered in time."""
         self.question: Callable[[], Command | None] = lambda: None
         """Something that every server answers, if there is anything to ask."""
+        self.greeting: Callable[[str], Command | None] = lambda address: None
+        """What a server is asked first over a new connection, if there is anything: a broker does not know who lives here."""
+        self.name_of: Callable[[str], str] = lambda address: address
+        """What a server is called in the log."""
+        self.is_missed: Callable[[str], bool] = lambda address: True
+        """Whether somebody misses a server at once; a name server is asked every half a minute."""
+        self.troubles = Troubles()
+        self._met: set[str] = set()
+        """Servers that there was a connection to."""
         self.on_unwilling: Callable[[str], None] = lambda address: None
         """Told the address after every answer that says that this broker does not do what a master does."""
 
@@ -118,6 +135,7 @@ class Network:
         except RequestTimeoutError:
             if channel.closed:
                 self._silent.setdefault(address, 0)
+                self._away(address, f"it was silent for {left_ms} ms")
             self.on_unreachable(address)
             raise
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ:
@@ -223,9 +241,13 @@ class Network:
             channel = await self._dial(address, self._connect_timeout_ms, self._on_request, self._lost)
             if address in self._silent:
                 await self._hear(channel)
+            await self._greet(channel)
+            self._met.add(address)
+            self.troubles.worked(address)
             self._channels[address] = dialling.channel = channel
         except ConnectionLostError as error:
             dialling.error = error
+            self._away(address, error.args[0])
             self.on_unreachable(address)
         finally:
             del self._dialling[address]
@@ -249,9 +271,23 @@ class Network:
                 raise
         self._silent.pop(address, None)
 
+    async def _greet(self, channel: Channel) -> None:
+        """Without an answer in time the connection is used all the same: greetings are repeated."""
+        command = self.greeting(channel.address)
+        if command is not None:
+            with contextlib.suppress(RequestTimeoutError):
+                await channel.call(self._signed(command), CLIENT_GREETING_TIMEOUT_MS)
+
+    def _away(self, address: str, reason: str) -> None:
+        if not self._closed:
+            quiet_ms = 0 if address in self._met and self.is_missed(address) else CLIENT_TROUBLE_QUIET_MS
+            self.troubles.note(address, AWAY, self.name_of(address), reason, quiet_ms=quiet_ms)
+
     def _lost(self, channel: Channel) -> None:
         if self._channels.get(channel.address) is channel:
             del self._channels[channel.address]
+            if channel.in_flight_count:
+                self._away(channel.address, f"the connection was {channel.ending}")
         if self._closed and not self._channels:
             self._emptied.set()
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orbitmq.client._async.connecting.name_servers import NameServers
-from orbitmq.client._async.runtime import Event, Lock, log
+from orbitmq.client._async.connecting.troubles import AWAY
+from orbitmq.client._async.runtime import Event, Lock
 from orbitmq.client.route import MASTER_ID, Route, build_route
 from orbitmq.errors import (
     ClientError,
@@ -54,6 +55,8 @@ class Routes:
         self._guessed: dict[str, Route] = {}
         self.moved = Event()
         """Is set when a route changes next: whoever asks a broker in vain takes it before, and does not pause for longer."""
+        self._last_address: dict[str, str] = {}
+        """Of the master of each broker."""
         self._not_created: set[str] = set()
         """Guessed topics of which nothing has said yet that they are there."""
 
@@ -131,6 +134,7 @@ class Routes:
         route = build_route(topic, data)
         before = self._routes.get(topic) or self._guessed.get(topic)
         self._check_room(topic)
+        self._note_addresses(route)
         self._routes[topic] = route
         self._guessed.pop(topic, None)
         self._not_created.discard(topic)
@@ -145,8 +149,9 @@ class Routes:
         for topic in (*self._routes, *self._guessed):
             try:
                 await self.refresh(topic)
+                self._name_servers.network.troubles.worked(f"refreshing the route of topic {topic}")
             except (ClientError, ProtocolError) as error:
-                log.warning("route of topic %s was not refreshed: %s", topic, error)
+                self._name_servers.network.troubles.failed(f"refreshing the route of topic {topic}", error)
                 if isinstance(error, ConnectionLostError | RequestTimeoutError):
                     return  # the name servers do not answer; the timer asks again
 
@@ -162,6 +167,21 @@ class Routes:
             if address is not None:
                 return address
         return None
+
+    def name_of(self, address: str) -> str:
+        """The broker at an address, as the log names it."""
+        for route in self._all():
+            for name, members in route.brokers.items():
+                if address in members.values():
+                    return f"broker {name} ({address})"
+        return f"name server {address}" if address in self._name_servers.choice else f"server {address}"
+
+    def no_address(self, broker_name: str) -> ConnectionLostError:
+        """What to raise, and to say once, where no name server knows an address of a broker. See `has_address`."""
+        troubles = self._name_servers.network.troubles
+        if self._last_address.get(broker_name, "") not in troubles:  # else it is said that nobody answers there
+            troubles.note(broker_name, AWAY, f"broker {broker_name}", "no name server knows an address of it")
+        return ConnectionLostError(f"no address of broker {broker_name} is known", request_sent=False)
 
     def topic_on(self, broker_name: str) -> str | None:
         """Some topic in use with a queue on this broker."""
@@ -205,6 +225,17 @@ class Routes:
             return TopicRouteData.decode(bytes(answer.body))
         except ProtocolError as error:
             raise ClientError(f"the name server's route of topic {topic!r} cannot be read: {error}") from error
+
+    def _note_addresses(self, route: Route) -> None:
+        """A broker that was away and is at another address now is back, or somebody is in its place."""
+        troubles = self._name_servers.network.troubles
+        for name in route.brokers:
+            address = route.master(name)
+            if address is not None:
+                before, self._last_address[name] = self._last_address.get(name), address
+                troubles.worked(name)
+                if before is not None and before != address:
+                    troubles.worked(before)
 
     def _all(self) -> Iterator[Route]:
         yield from self._routes.values()

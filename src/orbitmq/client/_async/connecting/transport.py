@@ -65,6 +65,11 @@ class Channel(Protocol):
         """Moves on with everything that arrives."""
         ...
 
+    @property
+    def ending(self) -> str:
+        """Why it is closed; empty while it is open."""
+        ...
+
     async def call(self, command: Request, timeout_ms: int) -> Command:
         """The answer to a request, whatever its code. `RequestTimeoutError`, `ConnectionLostError`."""
         ...
@@ -163,8 +168,8 @@ class SocketChannel(asyncio.Protocol):
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        self._fail_calls(reason)
         self._on_lost(self)
+        self._fail_calls(reason)
 
     # --- Channel
 
@@ -179,6 +184,10 @@ class SocketChannel(asyncio.Protocol):
     @property
     def received_count(self) -> int:
         return self._received_count
+
+    @property
+    def ending(self) -> str:
+        return self._close_reason or ""
 
     async def call(self, command: Request, timeout_ms: int) -> Command:
         deadline = self._loop.time() + timeout_ms / 1000

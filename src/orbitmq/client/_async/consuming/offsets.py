@@ -15,7 +15,7 @@ from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.runtime import log, monotonic_ms
 from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.errors import ClientError, ConnectionLostError
+from orbitmq.errors import ClientError
 from orbitmq.limits.client import CONSUMER_OFFSET_TIMEOUT_MS
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -60,8 +60,9 @@ class GroupOffsets:
                     timeout_ms=CONSUMER_OFFSET_TIMEOUT_MS,
                 )
                 self.table.written(queue, offset)
+                self._network.troubles.worked(self._subject(queue))
             except ClientError as error:
-                log.warning("offset %d of %s is not written yet: %s", offset, _name(queue), error)
+                self._network.troubles.failed(self._subject(queue), error)
 
     async def persist_surely(self, queues: Iterable[MessageQueue], timeout_ms: int) -> None:
         """Write what changed of `queues` and wait for the answers, all within `timeout_ms`. A failure is logged: it means redelivery."""
@@ -123,8 +124,11 @@ class GroupOffsets:
     def _address(self, queue: MessageQueue) -> str:
         address = self._routes.reader(queue.broker_name)
         if address is None:
-            raise ConnectionLostError(f"no address of broker {queue.broker_name} is known", request_sent=False)
+            raise self._routes.no_address(queue.broker_name)
         return address
+
+    def _subject(self, queue: MessageQueue) -> str:
+        return f"writing offsets of group {self._group} to broker {queue.broker_name}"
 
     def _queue_fields(self, queue: MessageQueue) -> dict[str, str]:
         return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}

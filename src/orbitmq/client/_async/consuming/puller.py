@@ -19,7 +19,7 @@ from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.consuming.pull_plan import PULL_ANSWERS, Hold, PullFlag, pull_flags, wait_after_error_ms
 from orbitmq.client.route import MASTER_ID
-from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
+from orbitmq.errors import ClientError, ProtocolError, RemoteError
 from orbitmq.limits.client import (
     CONSUMER_PULL_BYTES,
     PULL_AFTER_IDLE_MS,
@@ -52,6 +52,7 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
         try:
             answer = await _pull(consumer, owned)
             moved = await _take(consumer, owned, answer, asked_ms)
+            consumer.client.network.troubles.worked(_subject(consumer, owned))
             idle_count = 0 if moved or monotonic_ms() - asked_ms >= PULL_QUICK_MS else idle_count + 1
             if idle_count >= PULL_IDLE_ANSWERS_MAX:
                 await sleep_ms(PULL_AFTER_IDLE_MS)
@@ -59,10 +60,15 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
             if messages.dropped:
                 return
             pause_ms = wait_after_error_ms(error)
-            log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
+            consumer.client.network.troubles.failed(_subject(consumer, owned), error)
             if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
                 consumer.broker_lost_us()
             await wait_event(other_route, pause_ms)
+
+
+def _subject(consumer: Member, owned: OwnedQueue) -> str:
+    """What is pulled, as the log names it: of a broker all queues of a topic fail together."""
+    return f"pulling {owned.queue.topic} from broker {owned.queue.broker_name} for group {consumer.group}"
 
 
 async def _wait_for_room(consumer: Member, owned: OwnedQueue, reason: Hold) -> None:
@@ -85,7 +91,7 @@ async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
         await client.routes.refresh(queue.topic)
         address = client.routes.reader(queue.broker_name, owned.broker_id)
         if address is None:
-            raise ConnectionLostError(f"no address of broker {queue.broker_name} is known", request_sent=False)
+            raise client.routes.no_address(queue.broker_name)
     consumer.note_progress(owned)
     commit_offset = consumer.offsets.table.get(queue) or 0
     from_master = address == client.routes.master(queue.broker_name) and not consumer.options.broadcasting

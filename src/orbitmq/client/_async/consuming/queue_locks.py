@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
-from orbitmq.client._async.runtime import log
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.limits.client import QUEUE_LOCK_LIFE_MS, QUEUE_LOCK_RENEW_MS, QUEUE_LOCK_TIMEOUT_MS
 from orbitmq.protocol.remoting.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
@@ -51,8 +50,9 @@ class ConsumerLocks:
                 )
                 granted = set(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
             except (ClientError, ProtocolError) as error:
-                log.warning("queue locks of group %s at broker %s are uncertain: %s", self._group, broker_name, error)
+                self._network.troubles.failed(self._locking(broker_name), error)
                 continue
+            self._network.troubles.worked(self._locking(broker_name))
             outcome.update((queue, queue in granted) for queue in mine)
         return outcome
 
@@ -69,13 +69,16 @@ class ConsumerLocks:
                     doing=f"unlocking queues of broker {broker_name}",
                 )
             except ClientError as error:
-                log.warning("queues of group %s at broker %s stay locked: %s", self._group, broker_name, error)
+                self._network.troubles.failed(f"unlocking queues of group {self._group} at broker {broker_name}", error)
 
     def _master(self, broker_name: str) -> str:
         address = self._routes.master(broker_name)
         if address is None:
             raise ClientError(f"no master of broker {broker_name} is known", remedy="locks are kept by master brokers")
         return address
+
+    def _locking(self, broker_name: str) -> str:
+        return f"locking queues of group {self._group} at broker {broker_name}"
 
     def _body(self, queues: list[MessageQueue]) -> bytes:
         return LockBatchRequest(client_id=self._client_id, consumer_group=self._group, mq_set=queues).encode()

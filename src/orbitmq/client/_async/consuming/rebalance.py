@@ -85,11 +85,13 @@ class Rebalance:
             self._lock_refused = False
             self._members_by_broker.clear()
             balanced = True
+            troubles, group = self._consumer.client.network.troubles, self._consumer.group
             for topic in tuple(self._consumer.subscriptions):
                 try:
                     balanced = await self._balance(topic) and balanced
+                    troubles.worked(f"sharing the queues of topic {topic} in group {group}")
                 except (ClientError, ProtocolError) as error:
-                    log.warning("group %s keeps its queues of topic %s: %s", self._consumer.group, topic, error)
+                    troubles.failed(f"sharing the queues of topic {topic} in group {group}", error)
                     balanced = False
             if self._fresh:
                 balanced = await self._take_fresh() and balanced
@@ -203,13 +205,12 @@ class Rebalance:
             try:
                 await self._take(queue)
             except (ClientError, ProtocolError) as error:
-                log.warning(
-                    "queue %s/%d of %s is not taken yet: %s", queue.broker_name, queue.queue_id, queue.topic, error
-                )
+                consumer.client.network.troubles.failed(_taking(consumer, queue), error)
                 balanced = False
                 if consumer.locks is not None:
                     await consumer.locks.unlock([queue])
             else:
+                consumer.client.network.troubles.worked(_taking(consumer, queue))
                 if consumer.locks is not None:
                     self.owned[queue].locked_at_ms = asked_ms
         return balanced
@@ -248,3 +249,7 @@ class Rebalance:
             self.member_ids = told
             consumer.members_changed()
         return members
+
+
+def _taking(consumer: Member, queue: MessageQueue) -> str:
+    return f"taking queues of {queue.topic} at broker {queue.broker_name} for group {consumer.group}"

@@ -36,7 +36,7 @@ from orbitmq.client._async.consuming.handing_out import HandingOut
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.popping.assignments import assigned
 from orbitmq.client._async.popping.popping_queue import PoppingQueue
-from orbitmq.client._async.runtime import Cancelled, Event, Tasks, log, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.runtime import Cancelled, Event, Tasks, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.consumer_state import ConsumerState
 from orbitmq.client.consuming.subscription import Subscription
@@ -244,8 +244,10 @@ class PopConsumer:
                 unknown = isinstance(error, RemoteError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 if raises and unknown:
                     raise
-                log.warning("pop consumer %s keeps its queues of topic %s: %s", self.group, topic, error)
+                self.client.network.troubles.failed(f"sharing the queues of topic {topic} in group {self.group}", error)
                 queues = None
+            else:
+                self.client.network.troubles.worked(f"sharing the queues of topic {topic} in group {self.group}")
             if queues is None:
                 is_complete = False
             else:

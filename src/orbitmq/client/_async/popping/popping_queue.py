@@ -35,7 +35,7 @@ from orbitmq.client.popping.pop_requests import (
     pop_fields,
     receipts_of,
 )
-from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
+from orbitmq.errors import ClientError, ProtocolError, RemoteError
 from orbitmq.limits.client import POP_AFTER_ERROR_MS, POP_POLL_MS, POP_REQUEST_TIMEOUT_MS, POP_TIMEOUT_MS
 from orbitmq.protocol.pop_receipts import PopReceipt
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -78,6 +78,7 @@ class PoppingQueue:
         self._changed = Event()
         self._room = Event()
         self._troubles = Seldom()
+        self._popping = f"popping {queue.topic} from broker {queue.broker_name} for group {consumer.group}"
 
     @property
     def name(self) -> str:
@@ -147,9 +148,10 @@ class PoppingQueue:
             other_route = self._client.routes.moved
             try:
                 await self._pop(min(room, self._consumer.options.pop_messages_count))
+                self._client.network.troubles.worked(self._popping)
             except (ClientError, ProtocolError) as error:
                 self.idle.set()
-                log.warning("popping %s failed, trying again in %d ms: %s", self.name, POP_AFTER_ERROR_MS, error)
+                self._client.network.troubles.failed(self._popping, error)
                 await wait_event(other_route, POP_AFTER_ERROR_MS)
             finally:
                 self.idle.set()
@@ -301,7 +303,7 @@ class PoppingQueue:
             await routes.refresh(self._topic)
             address = routes.master(self.queue.broker_name, self._topic)
             if address is None:
-                raise ConnectionLostError(f"no master of broker {self.queue.broker_name} is known", request_sent=False)
+                raise routes.no_address(self.queue.broker_name)
         return address
 
     def _ended(self, message: ReceivedMessage, since_ms: int, *, succeeded: bool) -> None:

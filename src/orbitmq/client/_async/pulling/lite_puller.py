@@ -58,6 +58,7 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
             if subscription is None:
                 return  # the topic was left; the queue is about to be given up
             answer = await consumer.reader.pull(_request(consumer, owned, subscription), owned.broker_id)
+            consumer.reader.troubles.worked(_subject(consumer, owned))
             if messages.dropped:
                 return
             owned.broker_id = answer.broker_id
@@ -76,10 +77,15 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
             if messages.dropped:
                 return
             pause_ms = wait_after_error_ms(error)
-            log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
+            consumer.reader.troubles.failed(_subject(consumer, owned), error)
             if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
                 consumer.broker_lost_us()
             await wait_event(other_route, pause_ms)
+
+
+def _subject(consumer: Puller, owned: LiteQueue) -> str:
+    """What is pulled, as the log names it: of a broker all queues of a topic fail together."""
+    return f"pulling {owned.queue.topic} from broker {owned.queue.broker_name} for group {consumer.group}"
 
 
 def _request(consumer: Puller, owned: LiteQueue, subscription: Subscription) -> PullRequest:

@@ -22,7 +22,6 @@ from orbitmq.client._async.runtime import Event, Lock, Tasks, log, monotonic_ms,
 from orbitmq.client.consuming.allocation import share as share_of
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
-from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.limits.client import (
     REBALANCE_INTERVAL_MIN_MS,
@@ -97,6 +96,7 @@ class LiteShare:
             self._wake.clear()
             self._last_run_ms = monotonic_ms()
             complete = True
+            troubles, group = self._consumer.client.network.troubles, self._consumer.group
             for topic in tuple(self._consumer.subscriptions):
                 try:
                     if self.chosen is not None:
@@ -104,8 +104,10 @@ class LiteShare:
                     else:
                         complete = await self._balance(topic) and complete
                 except (ClientError, ProtocolError) as error:
-                    log.warning("group %s keeps its queues of topic %s: %s", self._consumer.group, topic, error)
+                    troubles.failed(f"sharing the queues of topic {topic} in group {group}", error)
                     complete = False
+                else:
+                    troubles.worked(f"sharing the queues of topic {topic} in group {group}")
             return complete
 
     async def keep_only(self, *, topics: Iterable[str] | None = None) -> None:
@@ -177,19 +179,19 @@ class LiteShare:
     async def _take(self, queues: Iterable[MessageQueue], topic: str) -> bool:
         """Begin to read those of `queues` in `topic` that are not read yet; False when one could not be taken."""
         consumer = self._consumer
+        reader = consumer.reader
         complete = True
         for queue in queues:
             if queue.topic != topic or queue in consumer.queues.owned:
                 continue
             options = consumer.options
             try:
-                offset, is_stored = await consumer.reader.start_offset(
-                    queue, options.consume_from, options.from_timestamp_ms
-                )
+                offset, is_stored = await reader.start_offset(queue, options.consume_from, options.from_timestamp_ms)
             except ClientError as error:
-                log.warning("queue %s is not read yet: %s", queue_name(queue), error)
+                reader.troubles.failed(f"beginning to read {topic} from broker {queue.broker_name}", error)
                 complete = False
             else:
+                reader.troubles.worked(f"beginning to read {topic} from broker {queue.broker_name}")
                 if not self._stopped:
                     self.begin(consumer.queues.add(queue, offset, is_stored=is_stored))
         return complete

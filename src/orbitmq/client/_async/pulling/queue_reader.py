@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL
 from orbitmq.client._async.parts import ClientContext
-from orbitmq.client._async.runtime import log, monotonic_ms
+from orbitmq.client._async.runtime import monotonic_ms
 from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.consuming.pull_plan import PULL_ANSWERS
 from orbitmq.client.options import ConsumeFrom
@@ -34,6 +34,7 @@ class QueueReader:
         self._timeout_ms = timeout_ms
         self.group = group
         self.routes = client.routes
+        self.troubles = client.network.troubles
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Readable queues of a topic as the name servers know it now. `RouteNotFoundError` for an unknown topic."""
@@ -110,6 +111,7 @@ class QueueReader:
         broker that failed once is not asked further.
         """
         failed: set[str] = set()
+        writing = f"writing offsets of group {self.group} to broker"
         deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
         for queue, offset in table.changed(queues).items():
             if queue.broker_name in failed:
@@ -118,9 +120,10 @@ class QueueReader:
                 left_ms = None if deadline_ms is None else max(deadline_ms - monotonic_ms(), 1)
                 await self.commit(queue, offset, timeout_ms=left_ms)
                 table.written(queue, offset)
+                self._client.network.troubles.worked(f"{writing} {queue.broker_name}")
             except ClientError as error:
                 failed.add(queue.broker_name)
-                log.warning("offset %d of %s is not written yet: %s", offset, queue_name(queue), error)
+                self._client.network.troubles.failed(f"{writing} {queue.broker_name}", error)
 
     async def dead_letter(self, message: StoredMessage) -> None:
         """Have the broker of a message put a copy into the group's dead-letter topic."""
