@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import orbitmq
 
-LEVEL_30_MINUTES = 16
-LEVEL_20_MINUTES = 15
+TIME_OUT = timedelta(minutes=30)
+REMINDER = timedelta(minutes=20)
 WORKERS = "shop-timeouts"
 ORDERS, REMINDERS = "order-timeouts", "order-reminders"
 
@@ -26,8 +27,8 @@ class Shop:
     async def place(self, number: str) -> None:
         """Take an order; its customer has half an hour, and is reminded after twenty minutes."""
         self.orders[number] = "open"
-        await self._mq.send(REMINDERS, number.encode(), key=number, delay_level=LEVEL_20_MINUTES)
-        await self._mq.send(ORDERS, number.encode(), key=number, delay_level=LEVEL_30_MINUTES)
+        await self._mq.send(REMINDERS, number.encode(), key=number, after=REMINDER)
+        await self._mq.send(ORDERS, number.encode(), key=number, after=TIME_OUT)
 
     def pay(self, number: str) -> None:
         if self.orders[number] != "open":

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from shop import ORDERS, REMINDERS, WORKERS, Shop
+from shop import ORDERS, REMINDERS, TIME_OUT, WORKERS, Shop
 
 from orbitmq.testing import EmbeddedBroker, SyncEmbeddedBroker
 
@@ -89,7 +89,7 @@ async def test_no_time_out_is_lost_when_the_broker_is_killed(orbitmq_async_broke
 
 def test_the_same_in_a_plain_test(orbitmq_broker: SyncEmbeddedBroker) -> None:
     with orbitmq_broker.connect() as mq:
-        mq.send(ORDERS, b"42", key="42", delay_level=16)
+        mq.send(ORDERS, b"42", key="42", after=TIME_OUT)
     [pending] = orbitmq_broker.pending(ORDERS)
     assert pending.due - orbitmq_broker.now == 30 * MINUTE
     orbitmq_broker.advance_to(pending.due)

@@ -123,7 +123,13 @@ def innermost_loops() -> Result:
     """The compiled leaf is there; plain Python does the same and costs more CPU."""
     if leaf.IS_COMPILED:
         return Result(Level.OK, "innermost loops", leaf.DESCRIPTION)
-    return Result(Level.WARN, "innermost loops", leaf.DESCRIPTION, "run `make leaf` for less CPU per message")
+    if os.environ.get(leaf.SWITCH) == "off":
+        remedy = f"unset {leaf.SWITCH}"
+    elif (Path(leaf.__file__).parents[3] / "setup.py").is_file():
+        remedy = "run `make leaf`"
+    else:
+        remedy = "where a C compiler is: pip install --force-reinstall --no-deps --no-binary orbitmq orbitmq"
+    return Result(Level.WARN, "innermost loops", leaf.DESCRIPTION, f"{remedy}, for less CPU per message")
 
 
 def compression() -> list[Result]:

@@ -75,10 +75,22 @@ def root() -> LazyGroup:
         help="A message broker with first-class delayed messages that speaks Apache RocketMQ's protocols.",
         epilog=EPILOG,
         no_args_is_help=True,
-        params=list(cluster_options(with_timeout=False, with_tls=False)),
+        params=[*cluster_options(with_timeout=False, with_tls=False), _version_option()],
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
         rich_markup_mode=None,
     )
+
+
+def _version_option() -> click.Option:
+    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            from importlib.metadata import version
+
+            click.echo(f"orbitmq {version('orbitmq')}")
+            ctx.exit()
+
+    text = "Show the version and leave; `orbitmq version` tells more."
+    return click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
 
 
 def main() -> None:

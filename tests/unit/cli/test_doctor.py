@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from scripted_server import Ran, ScriptedServer
 
+from orbitmq import leaf
 from orbitmq.cli import doctor_checks
 from orbitmq.cli.doctor_checks import Level
 from orbitmq.protocol.http2.settings import Http2Limits
@@ -36,6 +37,17 @@ def free_port() -> int:
 def test_python() -> None:
     assert doctor_checks.python_version((3, 10)).level is Level.FAIL
     assert doctor_checks.python_version((3, 11)).level is Level.OK
+
+
+def test_how_to_compile_the_innermost_loops_depends_on_how_they_were_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(leaf, "IS_COMPILED", False)
+    assert "make leaf" in doctor_checks.innermost_loops().remedy
+    monkeypatch.setattr(leaf, "__file__", str(tmp_path / "python3.11" / "site-packages" / "orbitmq" / "leaf" / "x.py"))
+    assert "pip install" in doctor_checks.innermost_loops().remedy
+    monkeypatch.setenv(leaf.SWITCH, "off")
+    assert "unset ORBITMQ_LEAF" in doctor_checks.innermost_loops().remedy
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,13 @@ def test_version(orbitmq: Run) -> None:
     assert json.loads(ran.out)["speaks_as_rocketmq"] == "V5_3_3"
 
 
+def test_the_version_as_other_programs_tell_it(orbitmq: Run) -> None:
+    ran = orbitmq("--version")
+    assert ran.code == 0
+    assert ran.out.startswith("orbitmq 0.")
+    assert ran.out.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [("nonsense",), ("topic", "show"), ("serve", "--broker-port", "70000")])
 def test_usage_errors(orbitmq: Run, arguments: tuple[str, ...]) -> None:
     assert orbitmq(*arguments).code == ExitCode.USAGE

@@ -15,7 +15,7 @@ from orbitmq.client._async.connecting.transport import Channel, OnLost, OnReques
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.errors import ConnectionLostError, RemoteError, RouteNotFoundError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import response
+from orbitmq.protocol.remoting.frame import Command, response
 
 Run = Callable[[Callable[[], object]], None]
 CODE = RequestCode.GET_MAX_OFFSET
@@ -115,6 +115,47 @@ def test_who_waits_for_a_connection_waits_within_its_own_time(run: Run, cluster:
         await net.close()
         with pytest.raises(ConnectionLostError, match="closed"):
             await waiting
+
+    run(test)
+
+
+def test_a_call_is_made_again_when_its_server_goes_away(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        net = network(cluster)
+        broker = cluster.brokers["b-a"]
+
+        def die(command: Command) -> None:
+            broker.stop()
+            asyncio.get_running_loop().call_later(2, setattr, broker, "up", True)
+
+        await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="asking")
+        broker.script(CODE, die)
+        assert (await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="asking")).code == 0
+        broker.stop()
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ConnectionLostError):
+            await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="asking")
+        assert 2 <= asyncio.get_running_loop().time() - began < 3
+
+    run(test)
+
+
+def test_a_server_that_was_never_there_is_asked_once(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        with pytest.raises(ConnectionLostError):
+            await network(cluster).insist("gone:1", CODE, dict(FIELDS), timeout_ms=3_000, doing="asking")
+        assert cluster.dials == ["gone:1"]
+
+    run(test)
+
+
+def test_what_may_be_done_only_once_is_not_asked_for_twice(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        broker = cluster.brokers["b-a"]
+        broker.script(RequestCode.PROMOTE_SLAVE, CUT)
+        with pytest.raises(ConnectionLostError):
+            await network(cluster).insist(broker.address, RequestCode.PROMOTE_SLAVE, timeout_ms=3_000, doing="asking")
+        assert len(broker.requests(RequestCode.PROMOTE_SLAVE)) == 1
 
     run(test)
 

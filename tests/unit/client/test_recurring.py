@@ -160,7 +160,7 @@ def test_nothing_is_created_while_a_broker_leaves_open_whether_it_has_the_name(
 ) -> None:
     silent = three["b-b"].broker
     silent.forget_script(RequestCode.GET_RECURRING)
-    silent.script(RequestCode.GET_RECURRING, *[CUT] * 20)
+    silent.script(RequestCode.GET_RECURRING, *[CUT] * 200)
     three["b-c"].kept["there"] = wire.RecurringDefinition(name="there", topic="T")
 
     async def test() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import zlib
 from collections.abc import Awaitable, Callable
@@ -261,6 +262,32 @@ def test_the_receipt_recalls_moves_and_asks(run: Run, cluster: Cluster, broker: 
             with pytest.raises(ConfigurationError, match="new due time"):
                 await receipt.reschedule()
 
+    run(test)
+
+
+def test_a_broker_that_dies_while_it_is_asked_is_asked_again(
+    run: Run, cluster: Cluster, broker: Broker, wheel: Wheel
+) -> None:
+    def dies(code: RequestCode) -> None:
+        def die(command: Command) -> None:
+            broker.stop()
+            asyncio.get_running_loop().call_later(2, setattr, broker, "up", True)
+
+        broker.forget_script(code)
+        broker.script(code, die, *[wheel.answer] * 10)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            receipt = await mq.send("T", b"1", after=5)
+            wheel.add(receipt.message_id, DUE_MS)
+            dies(RequestCode.TIMER_STATUS)
+            assert (await receipt.status()).verdict is TimerVerdict.PENDING
+            dies(RequestCode.RESCHEDULE_TIMERS)
+            assert (await receipt.reschedule(at=DUE + timedelta(hours=1))).verdict is TimerVerdict.RESCHEDULED
+            dies(RequestCode.RECALL_TIMERS)
+            assert (await receipt.recall()).verdict is TimerVerdict.RECALLED
+
+    broker.script(SEND, with_handle(broker))
     run(test)
 
 

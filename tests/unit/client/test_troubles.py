@@ -160,6 +160,19 @@ def test_popping_is_told_like_pulling(run: Run, eight: Cluster, caplog: pytest.L
     assert said[0].startswith("sharing the queues of topic T in group g failed and is tried again")
 
 
+def test_what_comes_and_goes_is_said_now_and_then(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        troubles = Troubles()
+        for _ in range(100):
+            troubles.failed("pulling", OrbitError("no"))
+            await asyncio.sleep(0.2)
+            troubles.worked("pulling")
+            await asyncio.sleep(0.2)
+
+    run(test)
+    assert len(lines(caplog)) == 8
+
+
 def test_what_fails_because_a_server_is_away_is_said_by_nobody_else(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         troubles = Troubles()

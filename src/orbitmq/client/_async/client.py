@@ -159,6 +159,7 @@ class Client(SendingCalls):
         self.network.on_unwilling = self._unwilling
         self.network.question = self._question
         self.network.greeting = self.membership.greeting
+        self.network.successor = self.routes.successor
         self.network.name_of = self.routes.name_of
         self.network.is_missed = lambda address: address in self.routes.addresses()
         self.tasks.spawn(self._refresh_routes_forever(), "routes")

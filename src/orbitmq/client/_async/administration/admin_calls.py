@@ -102,6 +102,6 @@ class AdminCalls:
     ) -> Command:
         """One call to a broker; `more_ms` is time that the broker may take on purpose."""
         timeout_ms = self._client.options.admin_timeout_ms + more_ms
-        return await self._client.network.request(
+        return await self._client.network.insist(
             address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
         )

@@ -75,7 +75,7 @@ class StoredTransactions:
         view = found.transaction
         if view.state not in _RESUMABLE:
             raise ClientError(f"transaction {view.message_id} is {view.state.value.replace('_', ' ')}: nobody is asked")
-        await self._client.network.request(
+        await self._client.network.insist(
             broker.address,
             RequestCode.RESUME_CHECK_HALF_MESSAGE,
             {"msgId": view.offset_message_id, "topic": view.topic},

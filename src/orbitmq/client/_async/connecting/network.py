@@ -3,8 +3,8 @@
 Rules of this file
 1. An address is dialled once at a time, whoever asks: all callers wait for the same connection, each within its own time, and when
    it cannot be made all of them hear so.
-2. Nothing is retried here, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the request goes
-   once more over a new connection, which a load balancer may lead elsewhere.
+2. Nothing is retried here but by `insist`, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the
+   request goes once more over a new connection, which a load balancer may lead elsewhere.
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
 4. A server that was silent until its connection was closed is asked something over a new one first: a frozen process, or one behind a
    network that loses everything, takes connections.
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterator
+from typing import Final
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
 from orbitmq.client._async.connecting.troubles import AWAY, Troubles
-from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, wait_event
+from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.addresses import no_connection
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
@@ -28,12 +29,29 @@ from orbitmq.limits.client import (
     CLIENT_GREETING_TIMEOUT_MS,
     CLIENT_QUESTION_AGAIN_TIMEOUT_MS,
     CLIENT_TROUBLE_QUIET_MS,
+    SEND_LAST_ATTEMPT_MS,
+    SEND_REPEAT_PAUSE_MS,
+    SEND_REPEAT_PAUSE_MS_MAX,
 )
 from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
 
 SUCCESS_ONLY: Container[int] = (ResponseCode.SUCCESS,)
+
+
+ONLY_ONCE: Final = frozenset(
+    {
+        RequestCode.PROMOTE_SLAVE,
+        RequestCode.DEMOTE_MASTER,
+        RequestCode.RESEED_SLAVE,
+        RequestCode.FORGET_SLAVE,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_DELETE_ACL,
+    }
+)
+"""Requests whose repeat would do something else, or be told that there is nothing to do."""
 
 
 class _Dialling:
@@ -84,6 +102,8 @@ class Network:
         """What a server is called in the log."""
         self.is_missed: Callable[[str], bool] = lambda address: True
         """Whether somebody misses a server at once; a name server is asked every half a minute."""
+        self.successor: Callable[[str], str] = lambda address: address
+        """Where the broker is by now that was at an address."""
         self.troubles = Troubles()
         self._met: set[str] = set()
         """Servers that there was a connection to."""
@@ -106,6 +126,37 @@ class Network:
         if answer.code not in accept:
             raise remote_error(answer.code, answer.remark, address, doing)
         return answer
+
+    async def insist(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        timeout_ms: int,
+        doing: str,
+        accept: Container[int] = SUCCESS_ONLY,
+    ) -> Command:
+        """As `request`, and again within the same time when the server goes away, to whoever has its place then.
+
+        A server that was never connected to is asked once, and so is who may have done something of `ONLY_ONCE`.
+        """
+        deadline_ms = monotonic_ms() + timeout_ms
+        end_ms = deadline_ms - min(SEND_LAST_ATTEMPT_MS, timeout_ms // 5)
+        pause_ms = SEND_REPEAT_PAUSE_MS
+        while True:
+            target = self.successor(address)
+            left_ms = max(1, deadline_ms - monotonic_ms())
+            try:
+                return await self.request(target, code, fields, body, timeout_ms=left_ms, doing=doing, accept=accept)
+            except ConnectionLostError as error:
+                room_ms = end_ms - monotonic_ms()
+                was_met = address in self._met or target in self._met
+                if room_ms <= 0 or not was_met or self._closed or (error.request_sent and code in ONLY_ONCE):
+                    raise
+            await sleep_ms(min(pause_ms, room_ms))
+            pause_ms = min(2 * pause_ms, SEND_REPEAT_PAUSE_MS_MAX)
 
     async def invoke(
         self,

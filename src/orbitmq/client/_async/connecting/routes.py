@@ -57,6 +57,8 @@ class Routes:
         """Is set when a route changes next: whoever asks a broker in vain takes it before, and does not pause for longer."""
         self._last_address: dict[str, str] = {}
         """Of the master of each broker."""
+        self._names: dict[str, str] = {}
+        """Of brokers, by an address that their master has or had."""
         self._not_created: set[str] = set()
         """Guessed topics of which nothing has said yet that they are there."""
 
@@ -176,6 +178,11 @@ class Routes:
                     return f"broker {name} ({address})"
         return f"name server {address}" if address in self._name_servers.choice else f"server {address}"
 
+    def successor(self, address: str) -> str:
+        """The master's address of the broker whose master was at this one; the same where nothing is known of it."""
+        name = self._names.get(address)
+        return address if name is None else self.master(name) or address
+
     def no_address(self, broker_name: str) -> ConnectionLostError:
         """What to raise, and to say once, where no name server knows an address of a broker. See `has_address`."""
         troubles = self._name_servers.network.troubles
@@ -233,6 +240,9 @@ class Routes:
             address = route.master(name)
             if address is not None:
                 before, self._last_address[name] = self._last_address.get(name), address
+                if before != address:
+                    kept = {old: other for old, other in self._names.items() if other != name or old == before}
+                    self._names = kept | {address: name}
                 troubles.worked(name)
                 if before is not None and before != address:
                     troubles.worked(before)

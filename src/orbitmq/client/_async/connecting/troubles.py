@@ -7,7 +7,7 @@ Rules of this file
 1. The network says of a server that it is away and that it is back. What failed for that reason says nothing more of it, but to those
    who read DEBUG.
 2. Whatever else fails again and again has a subject. Its first failure is a line, later ones are after `CLIENT_TROUBLE_AGAIN_MS` and then
-   ever twice as much time, and its end is a line if its beginning was.
+   ever twice as much time, and its end is a line if its beginning was. What fails again soon after that has no second first line.
 3. Beginnings and ends are warnings alike: whoever sees only the one believes that it still lasts.
 """
 
@@ -49,6 +49,8 @@ class Troubles:
 
     def __init__(self) -> None:
         self._open: dict[str, _Trouble] = {}
+        self._calm_until_ms: dict[str, int] = {}
+        """What comes and goes has its lines no more often than this."""
 
     def failed(self, subject: str, reason: OrbitError) -> None:
         """A step of `subject` failed, and is done again. Nothing is said of what failed because a server is away."""
@@ -67,8 +69,10 @@ class Troubles:
         now_ms = monotonic_ms()
         trouble = self._open.get(key)
         if trouble is None:
-            if len(self._open) >= CLIENT_TROUBLES_MAX:
-                self._open.pop(next(iter(self._open)))
+            for table in (self._open, self._calm_until_ms):
+                if len(table) >= CLIENT_TROUBLES_MAX:
+                    table.pop(next(iter(table)))
+            quiet_ms = max(quiet_ms, self._calm_until_ms.get(key, now_ms) - now_ms)
             trouble = self._open[key] = _Trouble(wording, subject, now_ms, quiet_ms)
         if now_ms < trouble.due_ms:
             log.debug(wording.begins, subject, reason)
@@ -91,4 +95,5 @@ class Troubles:
     def _end(self, key: str) -> None:
         trouble = self._open.pop(key, None)
         if trouble is not None and trouble.said:
+            self._calm_until_ms[key] = monotonic_ms() + CLIENT_TROUBLE_AGAIN_MS
             log.warning(trouble.wording.is_over, trouble.subject, (monotonic_ms() - trouble.since_ms) / 1_000)

@@ -33,7 +33,7 @@ async def ask(
     Raises RemoteError: for a broker that does not know the request it says that it `lacks` something, and the `remedy`.
     """
     name, address = broker
-    answer = await client.network.request(
+    answer = await client.network.insist(
         address,
         code,
         {},

@@ -267,7 +267,7 @@ class Timers:
 
     async def _recall_by_handle(self, master: Master, wanted: MeantTimers, handle: str) -> TimerOutcome:
         """RocketMQ's own request."""
-        answer = await self._client.network.request(
+        answer = await self._client.network.insist(
             master.address,
             RequestCode.RECALL_MESSAGE,
             {
