@@ -29,7 +29,7 @@ from orbitmq.client._async.sending.producer import Producer, SendingCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
-from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import (
@@ -44,6 +44,7 @@ from orbitmq.protocol.names import (
     DEFAULT_CONSUMER_GROUP,
     DEFAULT_PRODUCER_GROUP,
     RETRY_PREFIX,
+    dlq_topic,
     group_name_problem,
     retry_topic,
 )
@@ -264,6 +265,17 @@ class Client(SendingCalls):
             subscriptions[retry] = subscribe(retry, "*", version)
         return Consumer(self, group, subscriptions, options)
 
+    def dead_letter_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> Consumer:
+        """A consumer of what `group` has given up, a member of group `<group>-dead-letters`.
+
+        options: without them from the oldest letter on. `message.topic` is where a letter came from. One that fails here is tried
+        again as any message, and is in the end a letter of the reading group.
+        """
+        from orbitmq.client._async.consuming.dead_letters import READER_SUFFIX
+
+        options = options or ConsumerOptions(consume_from=ConsumeFrom.FIRST)
+        return self.consumer(group + READER_SUFFIX, dlq_topic(group), options=options)
+
     def pop_consumer(
         self,
         group: str,
@@ -352,11 +364,13 @@ class Client(SendingCalls):
     async def consumer_started(self, consumer: Member) -> None:
         self._check_open()
         self._check_new_member(consumer.group)
+        from orbitmq.client._async.consuming import dead_letters
+
         self.consumers[consumer.group] = consumer
         try:
             for topic in consumer.subscriptions:
                 if not topic.startswith(RETRY_PREFIX):
-                    await self.routes.find(topic)
+                    await dead_letters.find(self, topic)
             await self.membership.beat_all()
         except BaseException:
             del self.consumers[consumer.group]
@@ -378,8 +392,10 @@ class Client(SendingCalls):
         self.other_consumers[consumer.group] = consumer
 
     async def member_subscribed(self, consumer: OtherMember) -> None:
+        from orbitmq.client._async.consuming import dead_letters
+
         for topic in consumer.subscriptions:
-            await self.routes.find(topic)
+            await dead_letters.find(self, topic)
         await self.membership.beat_all()
 
     async def member_closed(self, consumer: OtherMember) -> None:

@@ -126,6 +126,15 @@ class Client(SendingCalls):
         found = self._loop.do(consumer, group, topic, tags=tags, sql=sql, options=options)
         return Consumer(found, self._loop)
 
+    def dead_letter_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> Consumer:
+        """A consumer of what `group` has given up, a member of group `<group>-dead-letters`.
+
+        options: without them from the oldest letter on. `message.topic` is where a letter came from. One that fails here is tried
+        again as any message, and is in the end a letter of the reading group.
+        """
+        found = self._loop.do(self._twin.dead_letter_consumer, group, options=options)
+        return Consumer(found, self._loop)
+
     def pop_consumer(
         self,
         group: str,

@@ -8,8 +8,8 @@ Rules of this file
 3. A queue that comes from another member is taken after a short pause, one for all queues of a run, which lets that member write its
    offset: fewer repeats. Consumers in order need none: they wait for the lock.
 4. Runs happen every 20 s, at once when a broker or a route says so, and after one, two, four ... seconds while they stay incomplete
-   (every second while another member holds a lock). Two runs are at least `REBALANCE_INTERVAL_MIN_MS` apart: with the pause a queue
-   of a member that has left is taken within a second.
+   (every second while another member holds a lock, or a topic of dead letters is not there). Two runs are at least
+   `REBALANCE_INTERVAL_MIN_MS` apart: with the pause a queue of a member that has left is taken within a second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from orbitmq.limits.client import (
     REBALANCE_RETRY_MS,
     REBALANCE_TAKE_OVER_PAUSE_MS,
 )
-from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -52,6 +52,8 @@ class Rebalance:
         self._last_run_ms: int | None = None
         self._fresh: list[MessageQueue] = []
         self._lock_refused = False
+        self._missing: set[str] = set()
+        """Topics that were not there in the last run."""
         self._members_by_broker: dict[str, list[str]] = {}
         self.member_ids: tuple[str, ...] = ()
         self.owned: dict[MessageQueue, OwnedQueue] = {}
@@ -68,7 +70,7 @@ class Rebalance:
                 await wait_event(self._wake, REBALANCE_INTERVAL_MS)
             elif self._lock_refused:
                 await wait_event(self._wake, REBALANCE_RETRY_MS)
-            elif await wait_event(self._wake, pause_ms):
+            elif await wait_event(self._wake, pause_ms) or any(topic.startswith(DLQ_PREFIX) for topic in self._missing):
                 pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
             else:
                 pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
@@ -167,9 +169,11 @@ class Rebalance:
         consumer = self._consumer
         route = await consumer.client.routes.find(topic)
         if route is None:
-            if not topic.startswith(RETRY_PREFIX):
+            if topic not in self._missing and not topic.startswith(RETRY_PREFIX):
                 log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
+            self._missing.add(topic)
             return False
+        self._missing.discard(topic)
         balanced = True
         if consumer.options.broadcasting:
             share = set(route.subscribe_queues)

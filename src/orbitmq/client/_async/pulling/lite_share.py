@@ -29,6 +29,7 @@ from orbitmq.limits.client import (
     REBALANCE_RETRY_MS,
     REBALANCE_TAKE_OVER_PAUSE_MS,
 )
+from orbitmq.protocol.names import DLQ_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -65,6 +66,8 @@ class LiteShare:
         self._one_at_a_time = Lock()
         self._last_run_ms: int | None = None
         self._stopped = False
+        self._missing: set[str] = set()
+        """Topics that were not there in the last run."""
         self.chosen: frozenset[MessageQueue] | None = None
         self.member_ids: tuple[str, ...] = ()
 
@@ -82,7 +85,7 @@ class LiteShare:
             if await self.run():
                 pause_ms = REBALANCE_RETRY_MS
                 await wait_event(self._wake, REBALANCE_INTERVAL_MS)
-            elif await wait_event(self._wake, pause_ms):
+            elif await wait_event(self._wake, pause_ms) or any(topic.startswith(DLQ_PREFIX) for topic in self._missing):
                 pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
             else:
                 pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
@@ -150,8 +153,11 @@ class LiteShare:
         consumer = self._consumer
         route = await consumer.client.routes.find(topic)
         if route is None:
-            log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
+            if topic not in self._missing:
+                log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
+            self._missing.add(topic)
             return False
+        self._missing.discard(topic)
         own_id = consumer.client.client_id
         broker_name, address = some_broker(route)
         members = await member_ids(consumer.client, consumer.group, address)
