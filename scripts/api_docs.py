@@ -77,6 +77,11 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Seeing the client",
+        "How to use them: [watch-a-client.md](../howto/watch-a-client.md).",
+        ("ClientHooks", "Sent", "Fetched", "Handled"),
+    ),
+    Section(
         "Recurring messages",
         "`Client.recurring` is a `Recurring`; how to use it: [send-every-morning.md](../howto/send-every-morning.md).",
         (

@@ -34,7 +34,7 @@ OWNER: Final = "Client"
 
 INTERNAL: Final = {
     "Client": {
-        "check_timed", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
+        "check_timed", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon", "hooks",
         "inner_producer", "introduce_to", "member_closed", "other_consumers", "member_started", "member_subscribed",
         "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks", "tracer",
         "unique_ids", "waiting_replies",

@@ -39,6 +39,7 @@ from orbitmq.client.consuming.allocation import (
 from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.consuming.subscription import Sql
+from orbitmq.client.hooks import ClientHooks, Fetched, Handled, Sent
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.popping.pop_options import PopOptions
@@ -91,6 +92,7 @@ __all__ = [
     "CatchUp",
     "Client",
     "ClientError",
+    "ClientHooks",
     "ClientOptions",
     "Codec",
     "ConfigurationError",
@@ -101,7 +103,9 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Credentials",
+    "Fetched",
     "HalfMessage",
+    "Handled",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -141,6 +145,7 @@ __all__ = [
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
+    "Sent",
     "SentTrace",
     "Settlement",
     "Sql",

@@ -23,7 +23,7 @@ def test_its_tests_notice_a_shop_that_cancels_too_early(tmp_path: Path) -> None:
     project.mkdir()
     for name in ("shop.py", "test_shop.py", "pytest.ini"):
         text = (EXAMPLE / name).read_text(encoding="utf-8")
-        (project / name).write_text(text.replace("LEVEL_30_MINUTES = 16", "LEVEL_30_MINUTES = 15"), encoding="utf-8")
+        (project / name).write_text(text.replace("timedelta(minutes=30)", "timedelta(minutes=20)"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", *PLUGIN, f"--basetemp={tmp_path / 'temp'}"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1, done.stdout

@@ -47,6 +47,7 @@ PRINTS = {
 """What each prints, as a pattern."""
 
 ELSEWHERE = {
+    "opentelemetry_hooks": "test_opentelemetry_example.py",
     "replay": "test_replay_example.py",
     "spark": "../spark/test_examples.py",
     "order_timeout": "test_demo.py",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consuming.outcomes import Reject, Retry
     from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.consuming.subscription import Sql
+    from orbitmq.client.hooks import ClientHooks, Fetched, Handled, Sent
     from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.popping.pop_options import PopOptions
@@ -70,6 +71,7 @@ __all__ = [
     "AllocateNearby",
     "CatchUp",
     "Client",
+    "ClientHooks",
     "ClientOptions",
     "Codec",
     "ConsumeBegun",
@@ -78,7 +80,9 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Credentials",
+    "Fetched",
     "HalfMessage",
+    "Handled",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -110,6 +114,7 @@ __all__ = [
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "Sent",
     "SentTrace",
     "Settlement",
     "Sql",
@@ -152,6 +157,7 @@ _NAMES = {
     "orbitmq.client.consuming.outcomes": "Reject Retry",
     "orbitmq.client.consuming.pull_plan": "PullStatus",
     "orbitmq.client.consuming.subscription": "Sql",
+    "orbitmq.client.hooks": "ClientHooks Fetched Handled Sent",
     "orbitmq.client.message": "Message Once SendStatus",
     "orbitmq.client.options": "ClientOptions Codec ConsumeFrom ConsumerOptions ProducerOptions",
     "orbitmq.client.popping.pop_options": "PopOptions",

@@ -15,6 +15,7 @@ import msgspec
 
 from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
 from orbitmq.client.consuming.outcomes import RetryDelays, check_retry_delays
+from orbitmq.client.hooks import ClientHooks
 from orbitmq.client.sending.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.client import (
@@ -63,6 +64,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     unit_name: appended to the client id, for clusters that run in units.
     trace: tell `trace_topic` what this client sends and consumes; see `Admin.trace`.
     credentials: who this client is: every request is signed. None signs nothing.
+    hooks: what is told of sends, pulls and handled messages, for metrics and traces; see `ClientHooks`.
     tls: speak TLS with every server. True trusts what the system trusts, and a certificate has to name the host or address that
         is connected to; an `ssl.SSLContext` says what to trust, and with what certificate of its own the client comes.
     """
@@ -80,12 +82,15 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     trace_topic: str = TRACE_TOPIC
     tls: bool | ssl.SSLContext = False
     credentials: Credentials | None = None
+    hooks: ClientHooks | None = None
 
     def __post_init__(self) -> None:
         check_switch(self, "trace")
         if not isinstance(self.tls, bool | ssl.SSLContext):
             raise ConfigurationError(f"tls={self.tls!r}: must be True, False or an ssl.SSLContext")
         check_kind(self, "trace_topic", str)
+        if not isinstance(self.hooks, ClientHooks | None):
+            raise ConfigurationError(f"ClientOptions.hooks={self.hooks!r}: must be an object of a class of ClientHooks")
         if not isinstance(self.credentials, Credentials | None):  # what it is may be a secret
             raise ConfigurationError("ClientOptions.credentials must be an orbitmq.Credentials, or None")
         check_range(self, "connect_timeout_ms", 1, 600_000)

@@ -17,6 +17,7 @@ from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConnectionLostError, OrbitError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.testing import EmbeddedBroker
 
 Run = Callable[[Callable[[], object]], None]
 FIRST = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
@@ -126,6 +127,25 @@ def test_a_broker_that_refuses_pulls_is_one_line_for_all_queues(
     assert len(said) == 2
     assert said[0].startswith("pulling T from broker b-a for group g failed and is tried again: response code 1")
     assert "works again after" in said[1]
+
+
+async def test_a_topic_that_is_deleted_is_missing_and_no_error_of_the_system(caplog: pytest.LogCaptureFixture) -> None:
+    said_something = asyncio.Event()
+
+    def see(record: logging.LogRecord) -> bool:
+        if "pulling T" in record.getMessage():
+            said_something.set()
+        return True
+
+    caplog.handler.addFilter(see)
+    async with EmbeddedBroker() as broker, broker.connect() as mq:
+        await mq.admin.create_topic("T", queues_count=8)
+        async with mq.consumer("g", "T", options=FIRST):
+            await mq.admin.delete_topic("T")
+            await said_something.wait()
+    (said,) = (line for line in lines(caplog) if "pulling T" in line)
+    assert "TOPIC_NOT_EXIST" in said
+    assert not any("SYSTEM_ERROR" in line for line in lines(caplog))
 
 
 def test_a_name_server_that_is_away_for_a_moment_is_no_line(

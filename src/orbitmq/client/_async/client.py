@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.callbacks import Callbacks
     from orbitmq.client._async.connecting.transport import Channel
     from orbitmq.client._async.consuming.consumer import Consumer
+    from orbitmq.client._async.hook_calls import HookCalls
     from orbitmq.client._async.parts import Member, OtherMember, Sender, Traces
     from orbitmq.client._async.popping.pop_consumer import PopConsumer
     from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
@@ -133,6 +134,11 @@ class Client(SendingCalls):
             self.options.request_timeout_ms,
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
+        self.hooks: HookCalls | None = None
+        if self.options.hooks is not None:
+            from orbitmq.client._async.hook_calls import HookCalls
+
+            self.hooks = HookCalls(self.options.hooks, self.clock)
         self.tracer: Traces | None = None
         if self.options.trace:
             teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))

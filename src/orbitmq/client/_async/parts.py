@@ -20,6 +20,7 @@ from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
 from orbitmq.client._async.consuming.queue_locks import ConsumerLocks
+from orbitmq.client._async.hook_calls import HookCalls
 from orbitmq.client._async.runtime import Tasks
 from orbitmq.client._async.sending.receipt import SendReceipt, TimerCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
@@ -162,6 +163,7 @@ class ClientContext(Protocol):
     routes: Routes
     waiting_replies: WaitingReplies
     tracer: Traces | None
+    hooks: HookCalls | None
     consumers: dict[str, Member]
 
     @property

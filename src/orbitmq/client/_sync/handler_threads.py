@@ -7,16 +7,19 @@ Rules of this file
 1. At most `count` handlers run and at most `count` messages wait for a thread. Threads are started when they are first needed.
 2. Answers of handlers that end at about the same time wake the loop once.
 3. A listener, which hears of a change now and then, gets a thread for each call; the loop does not call it again meanwhile.
-4. A handler that runs cannot be stopped. When its run was given up, its error is logged and its result is dropped.
+4. A handler sees the context variables that its message was handed out with.
+5. A handler that runs cannot be stopped. When its run was given up, its error is logged and its result is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
@@ -49,7 +52,7 @@ class HandlerThreads(Generic[M, R]):
         self._count = count
         self._loop_thread = loop_thread
         self._loop = loop_thread.loop
-        self._jobs: SimpleQueue[tuple[asyncio.Future[R], Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[asyncio.Future[R], Any, Context] | None] = SimpleQueue()
         self._ended: deque[tuple[asyncio.Future[R], Any, Exception | None]] = deque()
         self._waking = False
         self._threads: list[threading.Thread] = []
@@ -75,16 +78,16 @@ class HandlerThreads(Generic[M, R]):
             thread = threading.Thread(target=self._work, name=f"orbitmq handler {len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._jobs.put((future, item))
+        self._jobs.put((future, item, contextvars.copy_context()))
         return await future
 
     # --- on the threads
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, item = job
+            future, item, context = job
             try:
-                result = self._handler(self._present(item))
+                result = context.run(self._handler, self._present(item))
                 if result is not None and inspect.isawaitable(result):
                     raise TypeError(f"handler {self._handler!r} is asynchronous: it returned {type(result).__name__}")
             except BaseException as error:
@@ -92,7 +95,7 @@ class HandlerThreads(Generic[M, R]):
             else:
                 self._tell((future, result, None))
                 del result
-            del job, future, item  # a thread that waits holds no message
+            del job, future, item, context  # a thread that waits holds no message
 
     def _tell(self, end: tuple[asyncio.Future[R], Any, Exception | None]) -> None:
         self._ended.append(end)

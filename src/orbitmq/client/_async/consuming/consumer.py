@@ -68,7 +68,7 @@ class Consumer:
         self, client: ClientContext, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
     ) -> None:
         self.client = client
-        self.traces = client.tracer is not None
+        self.traces = client.tracer is not None or client.hooks is not None
         self.group = group
         self.subscriptions = dict(subscriptions)
         self.options = options
@@ -94,7 +94,7 @@ class Consumer:
             self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
         self._rebalance = Rebalance(self)
         self._check = GroupCheck(self)
-        self._handing_out = HandingOut(group, self._feed, self.tasks, client.tracer)
+        self._handing_out = HandingOut(group, self._feed, self.tasks, client)
         self._state = ConsumerState.NEW
 
     # --- for programs
@@ -192,6 +192,8 @@ class Consumer:
     def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None:
         if self.client.tracer is not None:
             self.client.tracer.ended(self.group, message, took_ms, succeeded=succeeded)
+        if self.client.hooks is not None:
+            self.client.hooks.handled(self.group, message, took_ms, succeeded=succeeded)
 
     def settled(self, owned: OwnedQueue) -> None:
         if owned.waits_for is not None and self.hold(owned) is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
-from orbitmq.client._async.parts import BatchHandler, Handler, Traces
+from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import Event, Idlers, Seldom, Tasks, let_others_run, log, monotonic_ms
 from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.errors import ClientError, ConfigurationError
@@ -32,13 +32,14 @@ class HandingOut:
     handler: that of a `run` under way. stopped: set when nothing more is handed out.
     """
 
-    def __init__(self, group: str, supply: Supply, tasks: Tasks, tracer: Traces | None) -> None:
+    def __init__(self, group: str, supply: Supply, tasks: Tasks, client: ClientContext) -> None:
         self.group = group
         self.handler: Handler | None = None
         self.stopped = Event()
         self._supply = supply
         self._tasks = tasks
-        self._tracer = tracer
+        self._tracer = client.tracer
+        self._hooks = client.hooks
         self._pausing = False
         self._slice_ms = 0
         self._failure: BaseException | None = None
@@ -116,7 +117,10 @@ class HandingOut:
                 if not hasattr(work, "__await__"):
                     self.crashed(_plain_handler(work))
                     return
-                await work
+                if self._hooks is None:
+                    await work
+                else:
+                    await self._hooks.around(self.group, messages, work)
             except Exception as error:
                 await self._failed(error, messages)
             else:

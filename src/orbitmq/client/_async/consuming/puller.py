@@ -162,6 +162,10 @@ async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: 
         consumer.deliver(owned, messages.put(received))
     elif not len(messages):
         consumer.offsets.table.advance(owned.queue, next_offset)
+    hooks = consumer.client.hooks
+    if hooks is not None:
+        behind_count = max(0, answer.integer("maxOffset", next_offset) - next_offset)
+        hooks.fetched(owned.queue, consumer.group, len(received), len(messages), behind_count)
     return moved
 
 

@@ -36,7 +36,7 @@ from orbitmq.client._async.consuming.handing_out import HandingOut
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.popping.assignments import assigned
 from orbitmq.client._async.popping.popping_queue import PoppingQueue
-from orbitmq.client._async.runtime import Cancelled, Event, Tasks, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.runtime import Cancelled, Event, Tasks, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.consumer_state import ConsumerState
 from orbitmq.client.consuming.subscription import Subscription
@@ -73,9 +73,11 @@ class PopConsumer:
         self.feed = Feed()
         self.tasks = Tasks(f"pop consumer {group}", lambda error: self._handing_out.crashed(error))
         self.started_at_ms = 0
-        self._handing_out = HandingOut(group, self.feed, self.tasks, client.tracer)
+        self._handing_out = HandingOut(group, self.feed, self.tasks, client)
         self._assigned: dict[MessageQueue, PoppingQueue] = {}
         self._left: set[PoppingQueue] = set()
+        self._missing: set[str] = set()
+        """Topics that were not there when they were asked for last."""
         self._check = GroupCheck(self)
         self._assignment_due = Event()
         self._state = ConsumerState.NEW
@@ -240,6 +242,11 @@ class PopConsumer:
             try:
                 route = await self.client.routes.find(topic)
                 queues = None if route is None else await assigned(self.client, self.group, topic, route)
+                if route is not None:
+                    self._missing.discard(topic)
+                elif topic not in self._missing:
+                    self._missing.add(topic)
+                    log.info("topic %s does not exist yet; group %s waits for it", topic, self.group)
             except (ClientError, ProtocolError) as error:
                 unknown = isinstance(error, RemoteError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 if raises and unknown:

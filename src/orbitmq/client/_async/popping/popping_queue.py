@@ -311,6 +311,8 @@ class PoppingQueue:
         (self._statistics.succeeded if succeeded else self._statistics.failed)(took_ms)
         if self._client.tracer is not None:
             self._client.tracer.ended(self._group, message, took_ms, succeeded=succeeded)
+        if self._client.hooks is not None:
+            self._client.hooks.handled(self._group, message, took_ms, succeeded=succeeded)
         self._changed.set()
         self._room.set()
 

@@ -78,22 +78,12 @@ class SendingCalls:
             flag=flag,
             wait_stored=wait_stored,
         )
-        tracer = producer._client.tracer
-        began_ms = 0 if tracer is None else monotonic_ms()
-        batcher = producer._batcher
-        waits = batcher is not None and ordering_key is None and once is None and timeout_ms is None
-        if batcher is not None and waits and batcher.takes(topic, message):
-            producer._check(topic, queue)
-            receipt = await batcher.send(topic, message, queue)
-        else:
-            outgoing = await producer._prepare(topic, message, ordering_key, queue)
-            receipts = await producer._path.store(
-                outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
-            )
-            receipt = receipts[0]
-        if tracer is not None:
-            tracer.sent(producer.group, (message,), (receipt,), monotonic_ms() - began_ms)
-        return receipt
+        hooks = producer._client.hooks
+        if hooks is None:
+            return await producer._send(topic, message, ordering_key, queue, once, timeout_ms)
+        message = hooks.completed(topic, message)
+        work = producer._send(topic, message, ordering_key, queue, once, timeout_ms)
+        return await hooks.watched(producer.group, topic, (message,), work, _outcome)
 
     async def send_oneway(
         self,
@@ -119,7 +109,7 @@ class SendingCalls:
         message = Message(
             body, tag=tag, key=key, delay_level=delay_level, at=at, after=after, properties=properties or {}, flag=flag
         )
-        outgoing = await producer._prepare(topic, message, ordering_key, queue)
+        outgoing = await producer._prepare(topic, producer._completed(topic, message), ordering_key, queue)
         await producer._path.post(outgoing, ordering_key, queue, timeout_ms)
         return outgoing.unique_ids[0]
 
@@ -142,7 +132,7 @@ class SendingCalls:
         producer._check(topic)
         from orbitmq.client._async.sending.requests import ask
 
-        message = Message(body, tag=tag, key=key, properties=properties or {})
+        message = producer._completed(topic, Message(body, tag=tag, key=key, properties=properties or {}))
         return await ask(producer._client, producer._path, producer.options, topic, message, timeout_ms)
 
     async def send_batch(
@@ -163,12 +153,19 @@ class SendingCalls:
         """
         producer = self._sender()
         producer._check(topic, queue)
+        hooks = producer._client.hooks
+        if hooks is not None:
+            messages = [hooks.completed(topic, message) for message in messages]
         outgoing = prepare_batch(
             topic, messages, producer._client.unique_ids, producer.options.max_message_bytes, at, after
         )
         tracer = producer._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
-        receipts = await producer._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        work = producer._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        if hooks is None:
+            receipts = await work
+        else:
+            receipts = await hooks.watched(producer.group, topic, messages, work, lambda found: _outcome(found[0]))
         if tracer is not None:
             tracer.sent(producer.group, messages, receipts, monotonic_ms() - began_ms)
         return receipts
@@ -192,7 +189,9 @@ class SendingCalls:
         this group, a living one; see `check_transactions`. timeout_ms: for sending, and again for the decision.
         """
         producer = self._sender()
-        message = Message(body, tag=tag, key=key, at=at, after=after, properties=properties or {})
+        message = producer._completed(
+            topic, Message(body, tag=tag, key=key, at=at, after=after, properties=properties or {})
+        )
         return producer.transactions.made(
             lambda: producer._send_half(topic, message, timeout_ms), timeout_ms or producer.options.send_timeout_ms
         )
@@ -281,6 +280,36 @@ class Producer(SendingCalls):
                 remedy="take a queue of `await producer.queues(topic)`",
             )
 
+    def _completed(self, topic: str, message: Message) -> Message:
+        hooks = self._client.hooks
+        return message if hooks is None else hooks.completed(topic, message)
+
+    async def _send(
+        self,
+        topic: str,
+        message: Message,
+        ordering_key: str | None,
+        queue: MessageQueue | None,
+        once: Once | None,
+        timeout_ms: int | None,
+    ) -> SendReceipt:
+        tracer = self._client.tracer
+        began_ms = 0 if tracer is None else monotonic_ms()
+        batcher = self._batcher
+        waits = batcher is not None and ordering_key is None and once is None and timeout_ms is None
+        if batcher is not None and waits and batcher.takes(topic, message):
+            self._check(topic, queue)
+            receipt = await batcher.send(topic, message, queue)
+        else:
+            outgoing = await self._prepare(topic, message, ordering_key, queue)
+            receipts = await self._path.store(
+                outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
+            )
+            receipt = receipts[0]
+        if tracer is not None:
+            tracer.sent(self.group, (message,), (receipt,), monotonic_ms() - began_ms)
+        return receipt
+
     async def _send_half(self, topic: str, message: Message, timeout_ms: int | None) -> SendReceipt:
         half = {Property.TRAN_MSG: "true", Property.PGROUP: self.group}
         outgoing = await self._prepare(topic, message, None, None, half)
@@ -301,3 +330,7 @@ class Producer(SendingCalls):
         if len(outgoing.body) < options.compress_from_bytes or options.codec is Codec.NONE:
             return outgoing
         return await offload(len(outgoing.body), compressed, outgoing, options.codec)
+
+
+def _outcome(receipt: SendReceipt) -> tuple[int, str]:
+    return receipt.attempts_count, receipt.queue.broker_name
