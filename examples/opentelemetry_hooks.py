@@ -47,7 +47,7 @@ class Telemetry(orbitmq.ClientHooks):
             properties
         )  # traceparent and tracestate of the W3C, of the span that is current where it is sent
 
-    def sent(self, sent: orbitmq.Sent) -> None:
+    def sent(self, sent: orbitmq.SendEnded) -> None:
         labels = {"messaging.destination.name": sent.topic}
         if sent.error is not None:
             labels["error.type"] = type(sent.error).__name__

@@ -79,7 +79,7 @@ SECTIONS: Final = (
     Section(
         "Seeing the client",
         "How to use them: [watch-a-client.md](../howto/watch-a-client.md).",
-        ("ClientHooks", "Sent", "Fetched", "Handled"),
+        ("ClientHooks", "SendEnded", "Fetched", "Handled"),
     ),
     Section(
         "Recurring messages",

@@ -39,7 +39,7 @@ from orbitmq.client.consuming.allocation import (
 from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.consuming.subscription import Sql
-from orbitmq.client.hooks import ClientHooks, Fetched, Handled, Sent
+from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.popping.pop_options import PopOptions
@@ -142,10 +142,10 @@ __all__ = [
     "RoundRobin",
     "RouteNotFoundError",
     "Selector",
+    "SendEnded",
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
-    "Sent",
     "SentTrace",
     "Settlement",
     "Sql",

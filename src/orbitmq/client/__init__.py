@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consuming.outcomes import Reject, Retry
     from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.consuming.subscription import Sql
-    from orbitmq.client.hooks import ClientHooks, Fetched, Handled, Sent
+    from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
     from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.popping.pop_options import PopOptions
@@ -112,9 +112,9 @@ __all__ = [
     "Retry",
     "RoundRobin",
     "Selector",
+    "SendEnded",
     "SendReceipt",
     "SendStatus",
-    "Sent",
     "SentTrace",
     "Settlement",
     "Sql",
@@ -157,7 +157,7 @@ _NAMES = {
     "orbitmq.client.consuming.outcomes": "Reject Retry",
     "orbitmq.client.consuming.pull_plan": "PullStatus",
     "orbitmq.client.consuming.subscription": "Sql",
-    "orbitmq.client.hooks": "ClientHooks Fetched Handled Sent",
+    "orbitmq.client.hooks": "ClientHooks Fetched Handled SendEnded",
     "orbitmq.client.message": "Message Once SendStatus",
     "orbitmq.client.options": "ClientOptions Codec ConsumeFrom ConsumerOptions ProducerOptions",
     "orbitmq.client.popping.pop_options": "PopOptions",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
-class Sent(NamedTuple):
+class SendEnded(NamedTuple):
     """A send has ended, with all its attempts.
 
     messages_count: more than 1 for a batch. attempts_count: None where all failed. broker_name: which took it, or None. error: why
@@ -71,7 +71,7 @@ class ClientHooks:
         """A message is about to be sent: user properties may be added, such as `traceparent` and `tracestate` of the W3C. Called in the
         context (`contextvars`) of whoever sends."""
 
-    def sent(self, sent: Sent) -> None: ...
+    def sent(self, sent: SendEnded) -> None: ...
 
     def fetched(self, fetched: Fetched) -> None:
         """Not called for lite, pull and pop consumers."""

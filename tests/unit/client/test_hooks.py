@@ -27,7 +27,7 @@ current: contextvars.ContextVar[str] = contextvars.ContextVar("current", default
 class Recorded(orbitmq.ClientHooks):
     def __init__(self) -> None:
         self.sent_in: list[str] = []
-        self.sends: list[orbitmq.Sent] = []
+        self.sends: list[orbitmq.SendEnded] = []
         self.fetches: list[orbitmq.Fetched] = []
         self.handles: list[orbitmq.Handled] = []
         self.failures: list[BaseException | None] = []
@@ -36,7 +36,7 @@ class Recorded(orbitmq.ClientHooks):
         self.sent_in.append(current.get())
         properties["traceparent"] = PARENT
 
-    def sent(self, sent: orbitmq.Sent) -> None:
+    def sent(self, sent: orbitmq.SendEnded) -> None:
         self.sends.append(sent)
 
     def fetched(self, fetched: orbitmq.Fetched) -> None:

@@ -134,11 +134,7 @@ class Client(SendingCalls):
             self.options.request_timeout_ms,
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
-        self.hooks: HookCalls | None = None
-        if self.options.hooks is not None:
-            from orbitmq.client._async.hook_calls import HookCalls
-
-            self.hooks = HookCalls(self.options.hooks, self.clock)
+        self.hooks = _hook_calls(self.options, self.clock)
         self.tracer: Traces | None = None
         if self.options.trace:
             teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))
@@ -518,6 +514,14 @@ def connect(
     `async with connect(...) as client` starts and closes it. producer_options: for `Client.send` and producers made without options.
     """
     return Client(name_servers, options=options, producer_options=producer_options)
+
+
+def _hook_calls(options: ClientOptions, clock: Clock) -> HookCalls | None:
+    if options.hooks is None:
+        return None
+    from orbitmq.client._async.hook_calls import HookCalls
+
+    return HookCalls(options.hooks, clock)
 
 
 def _check_group(group: str, kind: str) -> None:

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from orbitmq.client._async.runtime import Seldom, log, monotonic_ms
-from orbitmq.client.hooks import ClientHooks, Fetched, Handled, Sent
+from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
 from orbitmq.client.message import Message
 from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import Clock
@@ -51,10 +51,10 @@ class HookCalls:
             result = await work
         except BaseException as error:
             took_ms = monotonic_ms() - began_ms
-            self._call(self._hooks.sent, Sent(topic, group, len(messages), size, took_ms, None, None, error))
+            self._call(self._hooks.sent, SendEnded(topic, group, len(messages), size, took_ms, None, None, error))
             raise
         took_ms = monotonic_ms() - began_ms
-        self._call(self._hooks.sent, Sent(topic, group, len(messages), size, took_ms, *outcome(result), None))
+        self._call(self._hooks.sent, SendEnded(topic, group, len(messages), size, took_ms, *outcome(result), None))
         return result
 
     # --- consuming

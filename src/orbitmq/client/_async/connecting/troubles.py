@@ -32,7 +32,7 @@ AWAY: Final = Wording("%s is away: %s", "%s has been away for %d s: %s", "%s is 
 FAILS: Final = Wording("%s failed and is tried again: %s", "%s has failed for %d s: %s", "%s works again after %.1f s")
 
 
-class _Trouble:
+class _Failing:
     __slots__ = ("due_ms", "pause_ms", "said", "since_ms", "subject", "wording")
 
     def __init__(self, wording: Wording, subject: str, now_ms: int, quiet_ms: int) -> None:
@@ -48,7 +48,7 @@ class Troubles:
     """Of one client."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Trouble] = {}
+        self._open: dict[str, _Failing] = {}
         self._calm_until_ms: dict[str, int] = {}
         """What comes and goes has its lines no more often than this."""
 
@@ -73,7 +73,7 @@ class Troubles:
                 if len(table) >= CLIENT_TROUBLES_MAX:
                     table.pop(next(iter(table)))
             quiet_ms = max(quiet_ms, self._calm_until_ms.get(key, now_ms) - now_ms)
-            trouble = self._open[key] = _Trouble(wording, subject, now_ms, quiet_ms)
+            trouble = self._open[key] = _Failing(wording, subject, now_ms, quiet_ms)
         if now_ms < trouble.due_ms:
             log.debug(wording.begins, subject, reason)
         elif not trouble.said:
