@@ -135,6 +135,8 @@ class Attempts:
     @property
     def failed_brokers(self) -> tuple[str, ...]:
         """Those that failed for this message: first those that may take it later, among them the one that failed last at the end."""
+        if not self.count:
+            return ()
         found = self._by_broker.items()
         return tuple(name for name, failures in sorted(found, key=lambda item: not time_may_mend(item[1].last)))
 

@@ -174,14 +174,22 @@ class SendPath:
         while True:
             if unsure_ms is not None and self._goes_elsewhere(monotonic_ms() - unsure_ms):
                 queue = unsure_ms = None
-            target = queue or await self._target(outgoing.topic, plan, attempts)
-            pause_ms = attempts.pause_ms(NOBODY if target is None else target.broker_name, monotonic_ms() - started_ms)
-            if pause_ms is None:
-                break
-            if pause_ms:
-                await sleep_ms(pause_ms)
-            if target is None:
-                continue
+            try:
+                target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.failed_brokers)
+            except (ConnectionLostError, MasterAwayError) as error:
+                if self._client.routes.some_topic() is None or not attempts.failed(NOBODY, error):
+                    raise
+                target = None
+            if attempts.count:
+                name = NOBODY if target is None else target.broker_name
+                pause_ms = attempts.pause_ms(name, monotonic_ms() - started_ms)
+                if pause_ms is None:
+                    break
+                if pause_ms:
+                    await sleep_ms(pause_ms)
+                if target is None:
+                    continue
+            assert target is not None
             left_ms = attempts.left_ms(monotonic_ms() - started_ms)
             if left_ms is None:
                 break
@@ -212,15 +220,6 @@ class SendPath:
             return not_ok
         failure = attempts.give_up(outgoing.topic, monotonic_ms() - started_ms)
         raise failure from (None if attempts.last is failure else attempts.last)
-
-    async def _target(self, topic: str, plan: _Plan, attempts: Attempts) -> MessageQueue | None:
-        """The queue of the next attempt; None, and a failed attempt, when nobody can be found that may be there later."""
-        try:
-            return await self._choose(topic, plan.ordering_key, attempts.failed_brokers)
-        except (ConnectionLostError, MasterAwayError) as error:
-            if self._client.routes.some_topic() is None or not attempts.failed(NOBODY, error):
-                raise
-            return None
 
     def _goes_elsewhere(self, unsure_for_ms: int) -> bool:
         after_ms = self._options.elsewhere_after_ms
