@@ -172,6 +172,9 @@ class NoPeer:
 
     address = ("127.0.0.1", 1)
 
+    def __init__(self) -> None:
+        self.attachments: dict[object, object] = {}
+
 
 async def test_port_0_takes_a_free_port_and_announces_it(tmp_path: Path) -> None:
     process = ServerProcess(settings_of(tmp_path / "data", 0))
