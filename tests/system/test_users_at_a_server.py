@@ -71,5 +71,5 @@ def test_what_was_answered_survives_a_kill_and_the_disk_tells_no_password(tmp_pa
     log = server.log()
     assert "secret-of" not in log
     assert "user 'root' at 127.0.0.1:" in log
-    assert "user 'shop' changed: password" in log
-    assert "policies of User:shop set: Custom Allow Get on Cluster:*" in log
+    assert "AUTH_UPDATE_USER username=shop; password: ****** -> ******" in log
+    assert "AUTH_CREATE_ACL subject=User:shop; policies: none -> Custom Allow Get on Cluster:*" in log
