@@ -60,8 +60,9 @@ names the message that died. The dead letter stays where it is until retention t
 
 A run covers what is there when it starts. Its place is an offset of the group `orbitmq-redrive` (with a filter, of a group whose
 name also has the filter's digest, so that each filter has a place of its own); delete that group to forget it. A run that was killed
-repeats up to a second's worth of what it had sent; orbitmq's broker recognises these (not in a retry topic, so not with `--only-group`), and those that another filter's run sent
-before, and stores none of them twice. RocketMQ's broker stores them again. `--again` begins at the oldest and sends everything once more.
+repeats up to a second's worth of what it had sent; orbitmq's broker recognises these (not in a retry topic, so not with
+`--only-group`), and those that another filter's run sent before, and stores none of them twice. RocketMQ's broker stores them again.
+`--again` begins at the oldest and sends everything once more.
 `--since` and `--until` as spans (`10m`) are other instants in every run: give instants to go on with a run.
 
 ## Timer messages
