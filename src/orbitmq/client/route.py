@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from orbitmq.limits.client import CLIENT_ROUTES_EARLY_MS, CLIENT_ROUTES_OFTEN_MS
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.remoting.bodies import MessageQueue, QueueData, TopicRouteData
 
@@ -53,6 +54,11 @@ class Route(msgspec.Struct, frozen=True):
     def addresses(self) -> Iterator[str]:
         for members in self.brokers.values():
             yield from members.values()
+
+
+def early_pause_ms(elapsed_ms: int) -> int:
+    """How long until the routes are asked for again when brokers have been amiss for so long: the longer it takes, the seldomer."""
+    return min(max(CLIENT_ROUTES_EARLY_MS, elapsed_ms // 4), max(CLIENT_ROUTES_OFTEN_MS, elapsed_ms // 8))
 
 
 def build_route(topic: str, data: TopicRouteData, *, queues_max: int | None = None) -> Route:

@@ -134,13 +134,17 @@ CLIENT_QUESTION_TIMEOUT_MS: Final = 2_000
 CLIENT_QUESTION_AGAIN_TIMEOUT_MS: Final = 1_000
 """As above, over a new connection to one that was silent: a frozen process takes connections, and everybody waits for the answer."""
 
-CLIENT_ROUTES_EARLY_MS: Final = 250
+CLIENT_ROUTES_EARLY_MS: Final = 100
 """Pause after the routes were asked for because a broker takes no connection, does not answer or says that it is a slave, or none takes
-messages; it doubles each time, up to `CLIENT_ROUTES_OFTEN_MS` or an eighth of the time that it takes already, and to `route_refresh_ms`. A
-group has another leader half a second after the former one was killed, and six after it was frozen."""
+messages; it becomes a quarter of the time that it takes already. A group has another leader half a second after the former one was killed,
+and six after it was frozen."""
 
 CLIENT_ROUTES_OFTEN_MS: Final = 1_000
-"""As above: the longest pause of the first seconds."""
+"""The longest such pause of the first eight seconds; then it is an eighth of the time that it takes, up to `route_refresh_ms`."""
+
+CLIENT_ROUTES_INSIST_MS: Final = 2_000
+"""After the last sign that a broker is amiss the routes are asked for so long without another one, until they are others that
+have a master."""
 
 CLIENT_GREETING_TIMEOUT_MS: Final = 500
 """How long a broker that is connected to may take to hear which groups live here, before it is asked anything else."""

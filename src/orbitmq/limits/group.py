@@ -87,6 +87,9 @@ MEMBER_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 MEMBER_RETRY_FIRST_MS: Final = 100
 """Before another member is connected to again. Each failure doubles it."""
 
+MEMBER_PROBE_MS: Final = 20
+"""As above, in the second after a connection was lost, where the next one is neither refused nor greeted: its process may be ending."""
+
 MEMBER_RETRY_MS: Final = 1_000
 """That pause at most: a member that comes back is reached within a second."""
 

@@ -44,17 +44,19 @@ class TimedReplica:
         self._watch = LeaderWatch(now_ns)
         self._unconfirmed: deque[tuple[int, int]] = deque()
         """When the log had an end that is not confirmed, and that end."""
-        self._say_ns = self._engine_ns = now_ns
-        """When it says something next, and asks the engine next."""
+        self._say_ns = self._engine_ns = self._read_ns = now_ns
+        """When it says something next, wants something of the engine next, and only reads it next."""
         self._asked: tuple[int, int] = 0, now_ns
         """The question that the engine has, and when it was asked."""
         self._switch_ns = 0
         self._has_missed = False
 
     def step(self, given: Input, now_ns: int, wall_ms: int) -> list[Effect]:
-        """Something has happened."""
+        """Something has happened. Who misses its leader may have waited for it."""
         self._note(given, now_ns, wall_ms)
-        return self._stepped(given, now_ns)
+        effects = self._stepped(given, now_ns)
+        is_waiting = self._has_missed and self.replica.role is ReplicaRole.FOLLOWING
+        return effects + self.tick(now_ns) if is_waiting else effects
 
     def gone(self, member: str) -> None:
         """A connection to it is gone, and is refused."""
@@ -125,7 +127,9 @@ class TimedReplica:
         effects = replica.step(given)
         if replica.questions.asked is not None and replica.questions.asked.number != self._asked[0]:
             self._asked = replica.questions.asked.number, now_ns
-            self._engine_ns = now_ns + ENGINE_RETRY_MS * NS_PER_MS
+            self._read_ns = now_ns + ENGINE_RETRY_MS * NS_PER_MS
+            if not isinstance(given, steps.ReadEngine):
+                self._engine_ns = self._read_ns
         if (replica.epoch, replica.role) != (self._epoch, self._role):
             if replica.epoch != self._epoch:
                 self._watch = LeaderWatch(now_ns)
@@ -184,7 +188,7 @@ class TimedReplica:
             return effects
         if misses and replica.may_lead and watch.is_turn(standing, self._rivals(), now_ns):
             effects += self._stepped(steps.SeekLead(), now_ns)
-        elif (
+        elif now_ns >= self._read_ns and (
             misses or replica.view is None or replica.has_lost_end or replica.leads_anew
             or now_ns >= self._asked[1] + ENGINE_READ_MS * NS_PER_MS
         ):  # fmt: skip

@@ -128,6 +128,8 @@ class Replica:
 
     def _hello(self, said: steps.Hello) -> None:
         view = self.view
+        if self.role is ReplicaRole.FOLLOWING and said.sender == self.leader and not self.following.is_matched:
+            self._begin_session()  # it leads only now, and took no notice of what was said before
         if self.role is not ReplicaRole.LEADING or view is None or said.sender not in view.members:
             return
         if self.counting.hello(said.sender, said.session):
@@ -340,6 +342,8 @@ class Replica:
             self.role, self.leader = ReplicaRole.LEADING, self.name
             self.following.end()
             self._effects.append(steps.AppendMarker(self.epoch))
+            for name in self.others:
+                self._send(name, steps.Hello(self.name, self.epoch, self.session))
 
     def _drop_member(self, given: steps.DropMember) -> None:
         if self.role is ReplicaRole.LEADING and self.view is not None and self.view.may_drop(given.member):

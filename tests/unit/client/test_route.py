@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.client.route import build_route
+from orbitmq.client.route import build_route, early_pause_ms
 from orbitmq.protocol.remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
 
 
@@ -63,3 +63,21 @@ def test_which_member_is_read() -> None:
 def test_equal_answers_give_equal_routes() -> None:
     assert build_route("T", data()) == build_route("T", data())
     assert build_route("T", data()) != build_route("T", data(perm=4))
+
+
+def test_routes_are_asked_for_often_while_a_group_finds_another_leader_and_seldom_of_what_stays_away() -> None:
+    assert [early_pause_ms(elapsed_ms) for elapsed_ms in (0, 400, 1_000, 4_000, 8_000, 80_000)] == [
+        100,
+        100,
+        250,
+        1_000,
+        1_000,
+        10_000,
+    ]
+
+
+def test_an_outage_of_a_minute_costs_few_questions() -> None:
+    elapsed_ms, questions = 0, 0
+    while elapsed_ms < 60_000:
+        elapsed_ms, questions = elapsed_ms + early_pause_ms(elapsed_ms), questions + 1
+    assert questions <= 40

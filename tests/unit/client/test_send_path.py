@@ -363,6 +363,23 @@ def test_a_topic_whose_master_is_away_is_waited_for(run: Run, cluster: Cluster) 
     run(test)
 
 
+def test_another_master_is_met_as_soon_as_the_routes_name_it(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with client(cluster) as mq:
+            await mq.send("T", b"first")
+            cluster.brokers["b-a"].script(SEND, ResponseCode.SERVICE_NOT_AVAILABLE)
+            cluster.masterless.add("b-a")
+            began = loop.time()
+            loop.call_later(1.0, cluster.masterless.clear)
+            await mq.send("T", b"x")
+            assert 1.0 <= loop.time() - began < 1.3, (
+                "the routes are asked for after a quarter of the time at the latest"
+            )
+
+    run(test)
+
+
 def test_who_has_never_heard_a_name_server_is_told_at_once(run: Run, cluster: Cluster) -> None:
     async def test() -> None:
         cluster.name_server.stop()

@@ -7,7 +7,18 @@ from orbitmq.replication.attendance import Attendance, LeaderWatch
 from orbitmq.replication.epoch_marks import EpochMark
 from orbitmq.replication.member import TimedReplica
 from orbitmq.replication.replica import Replica
-from orbitmq.replication.replica_steps import Heard, KeptEpoch, LogIs, Report, Standing
+from orbitmq.replication.replica_steps import (
+    AskEngine,
+    Effect,
+    EngineHolds,
+    Heard,
+    KeptEpoch,
+    LogIs,
+    ReadEngine,
+    Report,
+    Standing,
+)
+from orbitmq.replication.view import View
 from orbitmq.units import NS_PER_MS
 
 BEGIN_NS = 5_000 * NS_PER_MS
@@ -84,6 +95,26 @@ def test_the_longest_log_goes_first_and_a_wrong_clock_last() -> None:
     assert waits_ms(a, b) == LEAD_ASK_MS, "who has said nothing is waited for, a moment"
     assert waits_ms(stands("a", 300, is_clock_off=True), b, c) == 2 * LEAD_STEP_MS
     assert waits_ms(a, stands("b", 900, epoch=2), c) == LEAD_ASK_MS, "what was said in an older epoch does not count"
+
+
+def test_a_read_of_the_engine_keeps_nobody_from_claiming_the_lead_when_its_turn_comes() -> None:
+    def asked(effects: list[Effect]) -> AskEngine:
+        (question,) = [one for one in effects if isinstance(one, AskEngine)]
+        return question
+
+    view = View(epoch=3, serial=5, leader="a", claim="life of a", in_sync=("a", "b", "c"))
+    log = LogIs(300, 300, (EpochMark(2, 0),))
+    replica = Replica("b", "life", ("a", "b", "c"), KeptEpoch(3, 5, ""), log, 0, boot="boot")
+    member = TimedReplica(replica, BEGIN_NS)
+    read = asked(member.step(ReadEngine(), BEGIN_NS, 0))
+    member.step(EngineHolds(read.number, view, 7), BEGIN_NS, 0)
+    member.gone("a")
+    read = asked(member.tick(after(601)))
+    member.step(EngineHolds(read.number, view, 7), after(602), 0)
+    assert not any(isinstance(one, AskEngine) for one in member.tick(after(603))), "c has not said where it stands"
+    seek = asked(member.step(Heard(stands("c", 200)), after(604), 0))
+    claim = asked(member.step(EngineHolds(seek.number, view, 7), after(606), 0)).view
+    assert claim is not None and claim.leader == "b", claim
 
 
 def test_a_leader_that_lets_another_one_lead_prefers_a_right_clock() -> None:

@@ -30,14 +30,10 @@ from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
+from orbitmq.client.route import early_pause_ms
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits.client import (
-    CLIENT_GROUPS_MAX,
-    CLIENT_ROUTES_EARLY_MS,
-    CLIENT_ROUTES_OFTEN_MS,
-    CONSUMER_TOPICS_MAX,
-)
+from orbitmq.limits.client import CLIENT_GROUPS_MAX, CLIENT_ROUTES_INSIST_MS, CONSUMER_TOPICS_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import (
     CLIENT_INNER_PRODUCER_GROUP,
@@ -87,7 +83,8 @@ class Client(SendingCalls):
     has said nothing for three seconds.
     """
 
-    _routes_moved = False
+    _amiss_ms = _moved_ms = 0
+    """When something last said that a broker is amiss, and when a route last became another one."""
     """A route has changed since they were asked for last."""
 
     def __init__(
@@ -119,7 +116,7 @@ class Client(SendingCalls):
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
         self._routes_due = Event()
-        self.routes = Routes(self.name_servers, self._route_changed, self._routes_due.set)
+        self.routes = Routes(self.name_servers, self._route_changed, self._amiss)
         self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Member] = {}
@@ -451,7 +448,7 @@ class Client(SendingCalls):
             self._timers.support.forget(address)
 
     def _route_changed(self, topic: str) -> None:
-        self._routes_moved = True
+        self._moved_ms = monotonic_ms()
         for consumer in self.consumers.values():
             if topic in consumer.subscriptions:
                 consumer.rebalance_soon()
@@ -462,12 +459,23 @@ class Client(SendingCalls):
     def _unreachable(self, address: str) -> None:
         """Perhaps another broker has the place of one that takes no connection or does not answer: ask for the routes soon."""
         if address in self.routes.addresses():
-            self._routes_due.set()
+            self._amiss()
 
     def _unwilling(self, address: str) -> None:
         """As `_unreachable`, of a master that says that it is a slave, or takes no messages."""
         if address in self.routes.addresses(masters_only=True):
-            self._routes_due.set()
+            self._amiss()
+
+    def _amiss(self) -> None:
+        self._amiss_ms = monotonic_ms()
+        self._routes_due.set()
+
+    def _is_amiss(self) -> bool:
+        """Whether the routes are asked for again soon, though nothing new was said."""
+        if self.network.are_silent(self.routes.addresses()):
+            return True
+        lately = monotonic_ms() - self._amiss_ms < CLIENT_ROUTES_INSIST_MS
+        return lately and (self.routes.await_master or self._amiss_ms > self._moved_ms)
 
     def _question(self) -> Command | None:
         """What a reader of the topic may ask."""
@@ -476,21 +484,20 @@ class Client(SendingCalls):
         return None if topic is None else request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
 
     async def _refresh_routes_forever(self) -> None:
-        pause_ms, began_ms = CLIENT_ROUTES_EARLY_MS, monotonic_ms()
+        began_ms: int | None = None
         while True:
             is_early = await wait_event(self._routes_due, self.options.route_refresh_ms)
             self._routes_due.clear()
-            self._routes_moved = False
+            asked_ms = monotonic_ms()
             await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
             if is_early:
-                await sleep_ms(pause_ms)
-                if self.network.are_silent(self.routes.addresses()):
+                now_ms = monotonic_ms()
+                began_ms = now_ms if began_ms is None else began_ms
+                await sleep_ms(min(early_pause_ms(now_ms - began_ms), self.options.route_refresh_ms))
+                if self._is_amiss():
                     self._routes_due.set()
-            if not is_early or self._routes_moved:
-                pause_ms, began_ms = CLIENT_ROUTES_EARLY_MS, monotonic_ms()
-            else:
-                seldom_ms = max(CLIENT_ROUTES_OFTEN_MS, (monotonic_ms() - began_ms) // 8)
-                pause_ms = min(2 * pause_ms, seldom_ms, self.options.route_refresh_ms)
+            if not is_early or self._moved_ms >= asked_ms:
+                began_ms = None
 
     async def _heartbeat_forever(self) -> None:
         while True:

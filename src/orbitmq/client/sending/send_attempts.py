@@ -5,7 +5,8 @@ Rules of this file
 2. Attempts end with the time, or with the count where the program set one; the time is the caller's, passed in.
 3. Codes that another broker may answer differently are retried; all others are the caller's business at once.
 4. A broker that has not failed for this message is tried at once, others after a pause, and only where time may mend what they
-   failed with. Pauses grow, and the last attempt begins shortly before the time ends: it meets a broker that was started again.
+   failed with. Pauses grow, and end with another route unless attempts are counted; the last attempt begins shortly before the time
+   ends: it meets a broker that was started again.
 """
 
 from __future__ import annotations
@@ -122,6 +123,11 @@ class Attempts:
         self.count = 0
         self.maybe_stored = False
         """Whether one of the failed attempts may have stored the message."""
+
+    @property
+    def is_counted(self) -> bool:
+        """They end with a count."""
+        return self._count_max is not None
 
     @property
     def next_number(self) -> int:

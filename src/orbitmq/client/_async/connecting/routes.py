@@ -201,6 +201,11 @@ class Routes:
         """Of those in use."""
         return next(iter(self._routes), None)
 
+    @property
+    def await_master(self) -> bool:
+        """Whether a broker in one of them has no master at present."""
+        return any(route.awaits_master for route in self._all())
+
     def reader(self, broker_name: str, wanted_id: int = MASTER_ID) -> str | None:
         for route in self._routes.values():
             address = route.reader(broker_name, wanted_id)

@@ -18,7 +18,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
+from orbitmq.client._async.runtime import Event, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client._async.sending.broker_probes import BrokerProbes
 from orbitmq.client._async.sending.receipt import SendReceipt, receipts
 from orbitmq.client._async.sending.send_room import SendRoom
@@ -171,9 +171,11 @@ class SendPath:
         queue, once = plan.queue, plan.once
         unsure_ms: int | None = None
         """When it was first doubtful whether a broker has it."""
+        is_other_route = False
         while True:
             if unsure_ms is not None and self._goes_elsewhere(monotonic_ms() - unsure_ms):
                 queue = unsure_ms = None
+            other_route = self._client.routes.moved
             try:
                 target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.failed_brokers)
             except (ConnectionLostError, MasterAwayError) as error:
@@ -185,10 +187,11 @@ class SendPath:
                 pause_ms = attempts.pause_ms(name, monotonic_ms() - started_ms)
                 if pause_ms is None:
                     break
-                if pause_ms:
-                    await sleep_ms(pause_ms)
+                if pause_ms and (target is None or not is_other_route):
+                    is_other_route = await self._pause(attempts, other_route, pause_ms)
                 if target is None:
                     continue
+            is_other_route = False
             assert target is not None
             left_ms = attempts.left_ms(monotonic_ms() - started_ms)
             if left_ms is None:
@@ -220,6 +223,13 @@ class SendPath:
             return not_ok
         failure = attempts.give_up(outgoing.topic, monotonic_ms() - started_ms)
         raise failure from (None if attempts.last is failure else attempts.last)
+
+    async def _pause(self, attempts: Attempts, other_route: Event, pause_ms: int) -> bool:
+        """Whether it ended early, with another route. Attempts that are counted are not spent on routes that say nothing yet."""
+        if not attempts.is_counted:
+            return await wait_event(other_route, pause_ms)
+        await sleep_ms(pause_ms)
+        return False
 
     def _goes_elsewhere(self, unsure_for_ms: int) -> bool:
         after_ms = self._options.elsewhere_after_ms

@@ -4,7 +4,7 @@ Rules of this file
 1. Messages may be lost with a connection: whoever needs an answer says them again. The log goes on where it was; a follower that lacks
    something of it begins a new session.
 2. A member that cannot be reached, or turns us away, is tried again while there is something for it, with a pause that doubles up to a
-   bound. Where a connection was lost, once at once: a refusal says that its process is gone, which is told.
+   bound. Where a connection was lost, at once, and again soon for a second: a refusal says that its process is gone, which is told.
 3. What was sent and is not taken by the other machine for as long as a leader may be silent ends the connection: after a cut the kernel
    would try again ever more seldom.
 4. The log is sent while the socket takes it; messages always, up to a bound. The loop never waits for the disk: what is not in memory a
@@ -30,6 +30,7 @@ from orbitmq.limits.group import (
     MEMBER_BUFFER_BYTES_MAX,
     MEMBER_HELLO_MS,
     MEMBER_MESSAGES_WAIT_MAX,
+    MEMBER_PROBE_MS,
     MEMBER_RETRY_FIRST_MS,
     MEMBER_RETRY_MS,
 )
@@ -185,12 +186,15 @@ class MemberSender:
             self._failed(f"{address}: {error}" if address else str(error))
             if getattr(error, "errno", None) == errno.ECONNREFUSED:
                 self._source.refused(self.name)
+            else:
+                self._probe_soon()
         else:
             self._connecting = None
             if self._is_closed:
                 connection.abort()
             elif connection.is_lost:  # before anybody could hear of it
                 self._failed("the connection was reset")
+                self._probe_soon()
             else:
                 self._connection = connection
 
@@ -209,8 +213,19 @@ class MemberSender:
             self._failed(why or "the connection was closed")
             if not self._is_closed and connection.is_open and now_ns >= self._again_ns:
                 self._again_ns = now_ns + short_ns
-                self._next_ns = 0  # at once: whether its process is there
-                self._connect()
+                self._probe()
+            elif not connection.is_open:
+                self._probe_soon()
+
+    def _probe_soon(self) -> None:
+        """A process that ends still takes connections for a moment, which are reset."""
+        if self._source.clock.monotonic_ns() < self._again_ns:
+            asyncio.get_running_loop().call_later(MEMBER_PROBE_MS / 1_000, self._probe)
+
+    def _probe(self) -> None:
+        """At once: whether its process is there."""
+        self._next_ns = 0
+        self._connect()
 
     def _failed(self, why: str) -> None:
         self._source.address_failed(self.name)

@@ -197,7 +197,7 @@ def test_who_waits_too_long_is_told_that_nobody_knows(tmp_path: Path) -> None:
     member.driver.tell(steps.Heard(steps.Hello("b", 1, ("b-life", 1))))
     member.driver.tell(steps.Heard(steps.Follow("b", 1, ("b-life", 1), 0)))
     member.driver.tell(steps.Heard(steps.Report("b", 1, ("b-life", 1), little.store.log.written_end)))
-    member.wait(1_000)
+    member.wait(500)
     assert member.put(3).in_sync == ("a", "b"), "it has caught up"
     little.send(body=b"b does not have it")
     member.turn()
