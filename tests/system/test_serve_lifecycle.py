@@ -193,6 +193,23 @@ def test_a_start_that_fails_is_a_line_of_json_too(tmp_path: Path) -> None:
     assert "brokerNam" in json.loads(line)["message"]
 
 
+def test_a_data_directory_that_cannot_be_made_is_named_with_why_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ports = ["--nameserver-port=0", "--broker-port=0", "--http-port=0", "--grpc-port=0"]
+    for options, start in (
+        ([], "the data directory /sys/orbitmq-data (nothing names another one) cannot be made: "),
+        (["--data", tmp_path / "file" / "data"], f"the data directory {tmp_path}/file/data cannot be made: Not a dir"),
+    ):
+        words = [sys.executable, "-m", "orbitmq.cli.main", "serve", *ports, *map(str, options)]
+        done = subprocess.run(
+            words, cwd="/sys", capture_output=True, text=True, env=clean_environment(), timeout=240, check=False
+        )  # nobody may make a directory there, not even root
+        assert (done.returncode, done.stdout) == (2, "")
+        assert start in done.stderr
+        assert "--data DIRECTORY, ORBITMQ_DATA, or the key storePathRootDir" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_delayed_messages_survive_a_stop_and_come_exactly_once(serve: Callable[..., ServedProcess]) -> None:
     server = serve(settings={"messageDelayLevel": "1s 2s 4s"})
     server.create_topic("orders")

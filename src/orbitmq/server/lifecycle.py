@@ -1,7 +1,8 @@
 """The life of a server process: put the roles together, serve, and stop in order.
 
 Rules of this file
-1. Start: recover the store, then listen, then register; the one line on standard output comes when all is done.
+1. Start: recover the store, then listen, then register; the one line on standard output comes when all is done, and then the supervisor
+   hears of it.
 2. Stop: leave the name servers, answer what is held, let the answers go, save, close the store last.
 3. A command may have everything end in order and begin again, in the same operating system process and with the same settings: a slave that
    begins with nothing.
@@ -12,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from orbitmq.access.failures import FailedAttempts
-from orbitmq.clock import Clock, TrustedClock
+from orbitmq.clock import Clock, SystemClock, TrustedClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, LogDamagedError, OrbitError
 from orbitmq.server.addresses import endpoint, reachable
@@ -43,8 +46,9 @@ from orbitmq.server.named_users import inner_credentials
 from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.outbound import Calling
 from orbitmq.server.request_queue import RequestQueue
-from orbitmq.server.settings import Role, ServerSettings
+from orbitmq.server.settings import Role, ServerSettings, default_data_directory
 from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
+from orbitmq.server.supervisor import Supervisor
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watch_role import WatchRole
@@ -90,28 +94,42 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
-    signals = ProcessSignals(log)
+    supervisor = Supervisor(os.environ, SystemClock())
+    signals = ProcessSignals(log, supervisor)
     signals.install()
     stop = signals.stop
     while not stop.is_set():
         ended = asyncio.Event()
-        process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
-        process.begins_again = ended.set
-        signals.parts = process.reload_parts
         try:
+            process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
+            process.begins_again = ended.set
+            signals.parts = process.reload_parts
             await process.start()
         except OSError as error:
-            raise ConfigurationError(
-                f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
-            ) from error
+            raise _cannot_start(settings.data, error) from error
         print(_line(process.summary(), settings), flush=True)
+        supervisor.ready(process.summary())
         keep_what_is_there()
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+        if stop.is_set():
+            supervisor.stopping(signals.reason)
         await _stop(process, signals.reason or "it begins again")
     return 0
+
+
+def _cannot_start(data: Path, error: OSError) -> ConfigurationError:
+    if os.path.isdir(data):  # noqa: PTH112  that of pathlib raises where a folder above may not be looked into
+        return ConfigurationError(
+            f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
+        )
+    chosen = " (nothing names another one)" if data == default_data_directory() else ""
+    return ConfigurationError(
+        f"the data directory {data.absolute()}{chosen} cannot be made: {error.strerror or error}",
+        remedy="name one that can be: --data DIRECTORY, ORBITMQ_DATA, or the key storePathRootDir",
+    )
 
 
 async def _stop(process: ServerProcess, reason: str) -> None:

@@ -6,7 +6,7 @@ Rules of this file
 2. What cannot be used changes nothing: what was in force stays, and the log says why.
 3. The hang-up of the terminal that the server was started from is a stop in order: nobody would see it any longer. Under `nohup` it is
    a reload like any other.
-4. Reloads go one after the other; those that are asked for meanwhile are one.
+4. Reloads go one after the other; those that are asked for meanwhile are one. The supervisor hears of their beginning and their end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from orbitmq.errors import OrbitError
+from orbitmq.server.supervisor import Supervisor
 from orbitmq.telemetry.logs import BoundedHandler
 
 logger = logging.getLogger("orbitmq.server")
@@ -46,7 +47,9 @@ def reads_now(reload: Callable[[], str]) -> Callable[[], Awaitable[str]]:
 class ProcessSignals:
     """The signals of one process, from `install` on."""
 
-    def __init__(self, log: BoundedHandler, has_terminal: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, log: BoundedHandler, supervisor: Supervisor, has_terminal: Callable[[], bool] | None = None
+    ) -> None:
         """`has_terminal`: whether the process has a controlling terminal now."""
         self.stop: Final = asyncio.Event()
         self.reason = ""
@@ -54,6 +57,7 @@ class ProcessSignals:
         self.parts: Callable[[], list[ReloadPart]] = list
         """What the roles that run now can read anew."""
         self._log = log
+        self._supervisor = supervisor
         self._has_terminal = has_terminal or _has_terminal
         self._began_at_terminal = False
         self._reloads_wanted = 0
@@ -99,12 +103,14 @@ class ProcessSignals:
         return f"the log goes to {self._log.file}"
 
     async def _reload(self) -> None:
+        self._supervisor.reloading()
         try:
             while self._reloads_wanted:
                 self._reloads_wanted = 0
                 await self._reload_parts()
         finally:
             self._reloading = None
+            self._supervisor.reloaded()
 
     async def _reload_parts(self) -> None:
         parts = [] if self._log.file is None else [ReloadPart("the log file", reads_now(self._reopened))]

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
+from orbitmq.server.supervisor import Supervisor
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 
 
@@ -26,6 +28,11 @@ def log(tmp_path: Path) -> Iterator[BoundedHandler]:
     logging.getLogger().setLevel(before[1])
 
 
+def signals_of(log: BoundedHandler, has_terminal: Callable[[], bool] | None = None) -> ProcessSignals:
+    """Of a process that nobody supervises."""
+    return ProcessSignals(log, Supervisor({}, SystemClock()), has_terminal)
+
+
 async def settled(signals: ProcessSignals) -> None:
     while signals._reloading is not None:
         await signals._reloading
@@ -35,7 +42,7 @@ async def test_a_reload_says_of_each_part_what_came_of_it(log: BoundedHandler, t
     def broken() -> str:
         raise ConfigurationError("line 3 is no account")
 
-    signals = ProcessSignals(log)
+    signals = signals_of(log)
     signals.parts = lambda: [
         ReloadPart("the accounts", reads_now(broken)),
         ReloadPart("the certificate", reads_now(lambda: "new connections use it")),
@@ -61,7 +68,7 @@ async def test_reloads_that_are_asked_for_meanwhile_are_one(log: BoundedHandler)
         running -= 1
         return "done"
 
-    signals = ProcessSignals(log)
+    signals = signals_of(log)
     signals.parts = lambda: [ReloadPart("slow", slow)]
     signals.hang_up()
     await asyncio.sleep(0)
@@ -72,7 +79,7 @@ async def test_reloads_that_are_asked_for_meanwhile_are_one(log: BoundedHandler)
 
 
 async def test_a_rotated_log_file_is_opened_anew(log: BoundedHandler, tmp_path: Path) -> None:
-    signals = ProcessSignals(log)
+    signals = signals_of(log)
     (tmp_path / "log").rename(tmp_path / "log.1")
     signals.reopen_log()
     assert "SIGUSR1: opened anew" in (tmp_path / "log").read_text()
@@ -80,7 +87,7 @@ async def test_a_rotated_log_file_is_opened_anew(log: BoundedHandler, tmp_path: 
 
 
 async def test_a_log_file_that_cannot_be_opened_leaves_the_one_in_use(log: BoundedHandler, tmp_path: Path) -> None:
-    signals = ProcessSignals(log)
+    signals = signals_of(log)
     (tmp_path / "log").rename(tmp_path / "log.1")
     (tmp_path / "log").mkdir()
     signals.reopen_log()
@@ -94,7 +101,7 @@ async def test_a_log_file_that_cannot_be_opened_leaves_the_one_in_use(log: Bound
 async def test_the_hang_up_of_the_own_terminal_is_a_stop_in_order(log: BoundedHandler) -> None:
     there = True
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a test, too, would be left alone
-    signals = ProcessSignals(log, has_terminal=lambda: there)
+    signals = signals_of(log, has_terminal=lambda: there)
     signals.install()
     try:
         signals.hang_up()
@@ -111,7 +118,7 @@ async def test_the_hang_up_of_the_own_terminal_is_a_stop_in_order(log: BoundedHa
 
 
 async def test_the_first_reason_for_a_stop_counts(log: BoundedHandler) -> None:
-    signals = ProcessSignals(log)
+    signals = signals_of(log)
     signals.end("SIGTERM")
     signals.end("SIGINT")
     assert signals.reason == "SIGTERM"
