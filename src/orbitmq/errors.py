@@ -21,6 +21,15 @@ class OrbitError(Exception):
         return f"{text} ({self.remedy})" if self.remedy else text
 
 
+def words_of(error: BaseException) -> str:
+    """What an error says. Some of connections say nothing, those of an ended handshake of TLS among them: then what they mean."""
+    if text := str(error):
+        return text
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return "the other end closed the connection" if isinstance(error, ConnectionError) else type(error).__name__
+
+
 class ConfigurationError(OrbitError):
     """A setting is unknown, unreadable, out of range, or promises what is not built yet."""
 

@@ -63,7 +63,8 @@ def test_a_master_does_not_begin_anew_and_neither_does_a_slave_without_one(pair:
     with pair.master.client() as client:
         sent_until_copied(client, b"first")
     answer = reseed(pair.master)
-    assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "this broker leads" in (answer.remark or "")
     pair.master.kill()
     answer = reseed(pair.slave, although_parted=True)
     assert answer.code == ResponseCode.NO_PERMISSION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from orbitmq.replication.kept_state import REPLICATION_FILE, KeptMember, KeptSta
 from orbitmq.replication.view import first_view
 from orbitmq.server.replication.engines.group_engine import MemberPlace
 from orbitmq.server.replication.engines.kept_text import place_key, place_text, view_key, view_text
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 VIEW = first_view("a", ["b", "c"]).take_over("a", "life").admit("b")
 PLACES = [MemberPlace(name, f"{name}:1", f"{name}:2", "ab" * 16, "1.0") for name in ("a", "b")]
@@ -54,6 +57,33 @@ async def test_each_endpoint_is_told_with_its_release_and_what_is_wrong_with_it(
     assert "NOSPACE" in results[1].found
     assert [result.level for result in alone] == [Level.FAIL]
     assert alone[0].remedy
+
+
+async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As etcd without TLS does where a handshake of TLS begins."""
+    await reader.read(1)
+    writer.close()
+
+
+async def says_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize("server", [closes, says_http])
+async def test_an_engine_without_tls_that_is_asked_over_tls_is_told_as_one(server: Serve) -> None:
+    async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+        place = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        address = parse_engine(f"etcd://{place}?tls=true")
+        assert address is not None
+        (found,) = await endpoints(address, "")
+    assert found == Result(
+        Level.FAIL,
+        f"engine {place}",
+        "it refuses the handshake of TLS, as a server without TLS does",
+        "ask it without tls=true, or give it a certificate",
+    )
 
 
 async def test_members_are_told_with_their_clocks(monkeypatch: pytest.MonkeyPatch) -> None:

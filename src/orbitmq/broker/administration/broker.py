@@ -132,7 +132,10 @@ class BrokerAdminProcessor:
         """RESEED_SLAVE: this slave begins with nothing. Answered when that is saved."""
         wanted = ReseedRequest.decode(command.body)
         if self.begin_anew is None or not self._store.is_copy:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, "this broker is no slave")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                "this broker leads, and its log is the one that others copy (let another one lead first: orbitmq replica switch)",
+            )
         self.begin_anew(wanted, partial(_tell, command, peer))
 
     def forget(self, command: Command, peer: Peer) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError, RecordError, RemoteError, StoreUnwritableError
+from orbitmq.errors import OrbitError, RecordError, RemoteError, StoreUnwritableError, words_of
 from orbitmq.limits.server import OUTBOUND_CONNECT_MS
 from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
@@ -134,7 +134,9 @@ class Following:
                     ssl=self._tls() if self._first_bytes else None,
                 )
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
-            reason = f"no connection within {OUTBOUND_CONNECT_MS} ms" if isinstance(error, TimeoutError) else str(error)
+            reason = (
+                f"no connection within {OUTBOUND_CONNECT_MS} ms" if isinstance(error, TimeoutError) else words_of(error)
+            )
             self.failed(LinkEnd.LOST, f"{address}: {reason}" if address else reason)
         except RemoteError as error:
             self.failed(LinkEnd.REFUSED, str(error))
@@ -224,7 +226,7 @@ class Following:
 
     def lost(self, transport: asyncio.BaseTransport | None, error: Exception | None) -> None:
         if transport is self._transport:
-            self.failed(LinkEnd.LOST, "the master closed it" if error is None else str(error))
+            self.failed(LinkEnd.LOST, "the master closed it" if error is None else words_of(error))
 
     def _go_on(self) -> None:
         link, transport = self.link, self._transport

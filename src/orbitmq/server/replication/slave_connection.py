@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, cast
 
-from orbitmq.errors import ReplicationFrameError
+from orbitmq.errors import ReplicationFrameError, words_of
 from orbitmq.limits.replication import COPIES_MAX, SLAVE_BATCHES_PER_PASS, SLAVE_LET_GO_MS
 from orbitmq.protocol.replication.opening import read_opening
 from orbitmq.replication.classic.closing import LinkEnd
@@ -131,7 +131,7 @@ class SlaveConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.end(LinkEnd.LOST, "" if error is None else str(error))
+        self.end(LinkEnd.LOST, "" if error is None else words_of(error))
 
     # --- the link -------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from orbitmq.client._async.runtime import log
 from orbitmq.client.addresses import no_connection, split_address
-from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
+from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError, words_of
 from orbitmq.limits.client import (
     CLIENT_GOODBYE_MS,
     CLIENT_IN_FLIGHT_REQUESTS_MAX,
@@ -161,7 +161,7 @@ class SocketChannel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._close_reason = reason = self._close_reason or (
-            f"lost: {exc}" if exc is not None else "closed by the server"
+            f"lost: {words_of(exc)}" if exc is not None else "closed by the server"
         )
         self._transport = None
         self._room.set()

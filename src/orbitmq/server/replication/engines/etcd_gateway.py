@@ -15,6 +15,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, TypeVar
 
+from orbitmq.errors import words_of
 from orbitmq.limits.engine import (
     ENGINE_DENIED_MS,
     ENGINE_ENDPOINT_MS,
@@ -72,9 +73,12 @@ class EtcdGateway:
             except TimeoutError:
                 endpoint.cut()
                 failures.append(EtcdAnswerError(f"{endpoint.place}: no answer within {limit * 1_000:.0f} ms"))
-            except (HttpLinkError, OSError) as error:
+            except HttpLinkError as error:
                 endpoint.cut()
-                failures.append(EtcdAnswerError(f"{endpoint.place}: {error or type(error).__name__}"))
+                failures.append(EtcdAnswerError(f"{endpoint.place}: {error.why}", remedy=error.remedy))
+            except OSError as error:
+                endpoint.cut()
+                failures.append(EtcdAnswerError(f"{endpoint.place}: {words_of(error)}"))
             except EtcdAnswerError as error:
                 failures.append(EtcdAnswerError(f"{endpoint.place}: {error.why}", remedy=error.remedy))
             self._ask_last(endpoint)

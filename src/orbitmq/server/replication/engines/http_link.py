@@ -21,6 +21,11 @@ from orbitmq.limits.engine import ENGINE_ANSWER_BYTES_MAX, ENGINE_HEAD_BYTES_MAX
 
 READ_BYTES: Final = 65_536
 
+NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says, by its release, of an answer that is plain text."""
+
+LEAVE_TLS: Final = "ask it without tls=true, or give it a certificate"
+
 
 class HttpLinkAnswer(NamedTuple):
     status: int
@@ -28,7 +33,11 @@ class HttpLinkAnswer(NamedTuple):
 
 
 class HttpLinkError(ProtocolError):
-    """What came is no HTTP answer, or more than is taken, or it ended before the answer did."""
+    """What came is no HTTP answer, or more than is taken, or it ended before the answer did; or TLS could not begin."""
+
+    def __init__(self, why: str, *, remedy: str | None = None) -> None:
+        super().__init__(why, remedy=remedy)
+        self.why = why
 
 
 class HttpLink:
@@ -112,6 +121,14 @@ class HttpLink:
 
 
 async def open_link(host: str, port: int, tls: ssl.SSLContext | None) -> HttpLink:
-    """Raises OSError, of which errors of TLS are."""
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    """Raises OSError, of which errors of TLS are; HttpLinkError where nothing at the other end begins TLS."""
+    try:
+        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    except (ssl.SSLError, ConnectionResetError) as error:
+        is_no_tls = isinstance(error, ConnectionResetError) or error.reason in NO_TLS
+        if tls is None or not is_no_tls:
+            raise
+        raise HttpLinkError(
+            "it refuses the handshake of TLS, as a server without TLS does", remedy=LEAVE_TLS
+        ) from error
     return HttpLink(reader, writer, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

@@ -46,6 +46,11 @@ from orbitmq.store.worker import ThreadWorker
 
 logger = logging.getLogger("orbitmq.replication")
 
+REMOVED: Final = (
+    "it was removed from the group, is sent nothing and takes nothing (stop it for good; or have it join as a new member, its store is put "
+    "aside then: orbitmq replica reseed MEMBER --although-parted)"
+)
+
 
 class BrokerMember:
     """Of one broker. `driver` is there as soon as it is known as what it takes part."""
@@ -85,6 +90,7 @@ class BrokerMember:
         self._waits_for = "the engine"
         self._not_of_group = ""
         self._seen_view: object = None
+        self._told_removed = False
 
     def _made_mending(self) -> Mending:
         process = self.process
@@ -278,6 +284,13 @@ class BrokerMember:
                 self._registrar.become(own_id)
             if view is not None and not self.far.view_says(view):
                 self._far_named(view.far)
+            self._tell_removed()
+
+    def _tell_removed(self) -> None:
+        removed, was_removed = self.removed, self._told_removed
+        self._told_removed = bool(removed)
+        if removed and not was_removed:
+            logger.warning("this broker is no member of the group %s any more: %s", self.own.group, removed)
 
     def _far_named(self, mark: str) -> None:
         """The view names storage that this member has not read yet."""
@@ -351,6 +364,12 @@ class BrokerMember:
         if self.driver is None:
             return f"it waits for {self._waits_for if self._founding is None else self._founding.waits_for}"
         return self.driver.stopped
+
+    @property
+    def removed(self) -> str:
+        """That this broker follows nobody because it was taken out of the group, and what to do; empty while it is a member."""
+        view = None if self.driver is None else self.driver.replica.view
+        return "" if view is None or self.own.name in view.members else REMOVED
 
     @property
     def kept(self) -> KeptFile:

@@ -54,9 +54,8 @@ def trouble_of(member: BrokerMember) -> str:
 
 
 def _trouble_in_role(member: BrokerMember, replica: Replica) -> str:
-    view = replica.view
-    if view is not None and replica.name not in view.members:
-        return "it was removed from the group"
+    if member.removed:
+        return member.removed
     if replica.role is ReplicaRole.LEADING:
         refused = f"sends are refused: {replica.refusal}" if replica.refusal else ""
         return "; ".join(filter(None, (refused, member.calls.trouble)))

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from orbitmq.errors import ReplicationFrameError
+from orbitmq.errors import ReplicationFrameError, words_of
 from orbitmq.limits.group import MEMBER_CONNECTIONS_MAX, MEMBER_HELLO_MS, MEMBER_TOLD_MAX, MEMBER_TOLD_MS
 from orbitmq.protocol.replication.member_frames import (
     GROUP_MAGIC,
@@ -224,7 +224,7 @@ class MemberConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.end("it closed the connection" if error is None else str(error), is_breach=False)
+        self.end("it closed the connection" if error is None else words_of(error), is_breach=False)
 
     def end(self, why: str, *, is_breach: bool = True) -> None:
         """Close it; only the first reason counts."""

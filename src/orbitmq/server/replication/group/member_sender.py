@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from orbitmq.errors import ReplicationFrameError
+from orbitmq.errors import ReplicationFrameError, words_of
 from orbitmq.limits.group import (
     GROUP_SAY_MS,
     LEADER_SILENT_MS,
@@ -183,7 +183,7 @@ class MemberSender:
                 )
         except (OSError, ValueError) as error:
             self._connecting = None
-            self._failed(f"{address}: {error}" if address else str(error))
+            self._failed(f"{address}: {words_of(error)}" if address else str(error))
             if getattr(error, "errno", None) == errno.ECONNREFUSED:
                 self._source.refused(self.name)
             else:
@@ -323,4 +323,4 @@ class _Outgoing(asyncio.Protocol):
         self.is_lost = True
         if self._timer is not None:
             self._timer.cancel()
-        self._lost(self, self._why or ("" if error is None else str(error)))
+        self._lost(self, self._why or ("" if error is None else words_of(error)))

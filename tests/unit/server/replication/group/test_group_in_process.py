@@ -227,6 +227,29 @@ async def test_the_last_of_three_leads_when_the_loss_is_accepted_and_the_others_
     assert group.bodies(last) == [b"before", b"after"]
 
 
+async def test_who_was_taken_out_of_the_group_and_starts_again_says_so_and_is_not_ready(
+    group: GroupInProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.start("a", "b")
+    await group.until_level("a", "b")
+    leader = group.leader
+    gone = "b" if leader == "a" else "a"
+    forget = ForgetRequest(broker_id=group.member(leader).member_id(gone))
+    await group.stop(gone)
+    await group.until(lambda: group.in_sync() == (leader,), "it being out of the set")
+    told = await group.call(leader, request(RequestCode.FORGET_SLAVE, {}, forget.encode()))
+    assert told.code == ResponseCode.SUCCESS, told.remark
+    await group.start(gone)
+    await group.until(lambda: "removed from the group" in group.role(gone).trouble, "it knowing that")
+    (reason,) = group.running[gone].watch.watching.reasons()
+    assert reason.reason == "not_following"
+    assert "have it join as a new member" in reason.text
+    group.contents.has_changed()
+    await group.until(lambda: group.member(gone).calls.trouble == "", "it reading that again")
+    said = [line for line in caplog.messages if "is no member of the group trio any more: it was removed" in line]
+    assert len(said) == 1
+
+
 async def test_a_directory_of_a_member_is_no_broker_of_its_own(group: GroupInProcess) -> None:
     await group.start("a")
     await group.until(lambda: group.leader == "a", "a leader")
