@@ -8,7 +8,8 @@ import pytest
 from tests.property.group_account import BrokenGroup
 from tests.property.group_bugs import BUGS
 from tests.property.group_life import live
-from tests.property.group_states import Bounds, walk
+from tests.property.group_states import walk
+from tests.property.group_world import Bounds
 
 SEEDS = range(80)
 

@@ -58,12 +58,10 @@ class Replica:
         self.serves, self.switching_to = False, ""
         self.is_clock_off = False
         """What is said of our clock; changed by who knows it."""
-        self._members = members
+        self._members, self._dispatched, self._wants_lead = members, 0, False
         self._boot: Final = boot if in_memory else ""
         self._in_memory: Final = in_memory
-        self._dispatched = 0
         self.questions = EngineQuestions()
-        self._wants_lead = False
         self._effects: list[Effect] = []
 
     def step(self, given: Input) -> list[Effect]:
