@@ -28,7 +28,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.timing.far import keeper, plan
+from orbitmq.timing.far import outcomes, plan
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import recall_message
 from orbitmq.timing.far.far_timers import FarStatus
@@ -44,7 +44,7 @@ CALLS_MAX = 400
 def little_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "FAR_LANDING_FILES_MAX", 3)
     monkeypatch.setattr(plan, "FAR_TOMBSTONES_MAX", 4)
-    monkeypatch.setattr(keeper, "FAR_SLICE_ROWS", 2)
+    monkeypatch.setattr(outcomes, "FAR_SLICE_ROWS", 2)
 
 
 class Life:

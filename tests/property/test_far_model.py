@@ -21,7 +21,7 @@ from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 
 from orbitmq.clock import ManualClock
 from orbitmq.store.durability import PutStatus
-from orbitmq.timing.far import arrow_tier, keeper, plan, state
+from orbitmq.timing.far import arrow_tier, keeper, outcomes, plan, state
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import Landed, Promoted
 from orbitmq.timing.far.tier import FarUnreachableError
@@ -151,7 +151,7 @@ def run(seed: int) -> None:
 def little_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step happens within a few messages."""
     monkeypatch.setattr(keeper, "FAR_PROMOTION_ROWS_MAX", 5)
-    monkeypatch.setattr(keeper, "FAR_SLICE_ROWS", 2)
+    monkeypatch.setattr(outcomes, "FAR_SLICE_ROWS", 2)
     monkeypatch.setattr(keeper, "FAR_LANDING_ROWS_MAX", 8)
     monkeypatch.setattr(plan, "FAR_LANDING_FILES_MAX", 4)
     monkeypatch.setattr(plan, "FAR_DAY_FILES_MAX", 2)

@@ -14,7 +14,7 @@ from tests.property.timer_bugs import NEED_FAR, PLANTS
 from tests.property.timer_life import MakeTier, run
 
 from orbitmq import leaf
-from orbitmq.timing.far import keeper, plan
+from orbitmq.timing.far import keeper, outcomes, plan
 
 NEAR_SEEDS = range(60)
 """Among these planted bugs are caught; two thirds of them are enough where nothing is planted."""
@@ -39,7 +39,7 @@ def little_far(monkeypatch: pytest.MonkeyPatch) -> MakeTier:
     from orbitmq.timing.far.arrow_tier import ArrowTier
 
     monkeypatch.setattr(keeper, "FAR_PROMOTION_ROWS_MAX", 5)
-    monkeypatch.setattr(keeper, "FAR_SLICE_ROWS", 2)
+    monkeypatch.setattr(outcomes, "FAR_SLICE_ROWS", 2)
     monkeypatch.setattr(plan, "FAR_LANDING_ROWS_MAX", 4)
 
     def make(root: Path) -> ArrowTier:

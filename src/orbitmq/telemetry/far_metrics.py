@@ -32,7 +32,7 @@ class FarMetrics:
             return
         yield one(catalogue.FAR_LANDED, keeper.landed_count)
         yield one(catalogue.FAR_LANDING_AGE, self._landing_age_ms() / 1_000)
-        yield one(catalogue.FAR_QUARANTINED, keeper.quarantined_count)
+        yield one(catalogue.FAR_QUARANTINED, keeper.outcomes.quarantined_count)
         yield one(catalogue.FAR_DAMAGED, len(held.files.damaged))
         yield one(catalogue.FAR_TROUBLE, int(keeper.trouble is not None))
         yield one(catalogue.FAR_FAILURES, keeper.failure_count)

@@ -36,8 +36,9 @@ from orbitmq.store.worker import Worker
 from orbitmq.timing.appending import NOT_ATTACHED
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import change_message, decode_change, far_facts, finish_of, source_of_far
-from orbitmq.timing.far.keeper import TAKEN, FarKeeper
+from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.loads import Load
+from orbitmq.timing.far.outcomes import TAKEN
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.queries import FarPage, find
@@ -294,7 +295,7 @@ class FarTimers:
             return []
         free = (unit for unit in self._below(position) if self.status(unit.source) is FarStatus.PENDING)
         taken = list(islice(free, limit))
-        self.keeper.changing.update((unit.source, TAKEN) for unit in taken)
+        self.keeper.outcomes.changing.update((unit.source, TAKEN) for unit in taken)
         return [Taken(unit.physical_offset, unit.size, unit.deliver_ms) for unit in taken]
 
     def put_back(self, positions: Sequence[int]) -> None:
@@ -460,7 +461,7 @@ class FarTimers:
         if not self.held.is_pending(source):
             return FarStatus.GONE
         keeper = self.keeper
-        is_leaving = keeper is None or source in keeper.leaving or source in keeper.changing
+        is_leaving = keeper is None or source in keeper.outcomes.leaving or source in keeper.outcomes.changing
         return FarStatus.LEAVING if is_leaving else FarStatus.PENDING
 
     def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, on_done: OnDone) -> None:
@@ -483,7 +484,7 @@ class FarTimers:
         except StoreUnwritableError:
             on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        keeper.changing[source] = placed[0].physical_offset
+        keeper.outcomes.changing[source] = placed[0].physical_offset
 
         def written(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
@@ -495,7 +496,7 @@ class FarTimers:
     def take_back(self, to: int) -> None:
         """The log was cut at `to`: messages whose changes lay behind it wait again. Nobody is attached then."""
         if self.keeper is not None:
-            self.keeper.changed([source for source, at in self.keeper.changing.items() if at >= to])
+            self.keeper.changed([source for source, at in self.keeper.outcomes.changing.items() if at >= to])
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

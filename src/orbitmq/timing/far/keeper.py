@@ -5,7 +5,7 @@ gives it back. Whatever step is interrupted is begun again from what the log say
 
 Rules of this file
 1. Promotion comes first. Messages that no file holds are promoted from the log, whatever becomes of the tier.
-2. A message is appended only while it is pending, and is *leaving* from then until the log says so or the write fails.
+2. What a step leads to is appended by `outcomes`; what is not pending any more stays out of it.
 3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. What cannot be read of a damaged
    file is left out and kept; see `files`.
 4. A file is removed when the state that does not need it is durable, its copy lies in the tier, and every copy of the log that is known has
@@ -15,13 +15,11 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits.far import (
     FAR_ANSWER_MS,
     FAR_COMPACTION_PAUSE_MS,
@@ -37,11 +35,8 @@ from orbitmq.limits.far import (
     FAR_RETRY_MS,
     FAR_RETRY_MS_MAX,
     FAR_SLEEP_MS_MAX,
-    FAR_SLICE_ROWS,
 )
-from orbitmq.protocol.records import Record, decode_record, iter_records
-from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import PutStatus
+from orbitmq.protocol.records import iter_records
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import (
@@ -50,12 +45,11 @@ from orbitmq.timing.far.changes import (
     Indexed,
     Landed,
     Promoted,
-    change_message,
-    leaving_message,
     source_of_far,
 )
 from orbitmq.timing.far.loads import Load, Loading
 from orbitmq.timing.far.log_reads import Read, read_units
+from orbitmq.timing.far.outcomes import FarLeaving, Outcome, StepOutcomes, of_unit
 from orbitmq.timing.far.plan import (
     Horizon,
     compaction,
@@ -77,40 +71,11 @@ logger = logging.getLogger("orbitmq.timing")
 T = TypeVar("T")
 
 WAKEUP: Final = "far-timers"
-SLICE: Final = "far-timers slice"
 IDLE: Final = "far-timers idle"
-
-TAKEN: Final = -1
-"""Instead of the log position of a change: taken by retention."""
-
-
-class _Leaving(NamedTuple):
-    """A message that leaves the tier: its record, or what is known of one that cannot be read."""
-
-    source: int
-    record: Record | None
-    due: tuple[int, str] | None = None
-    """Due time and topic, where they are known without the record."""
-
-
-_Outcome = tuple[Sequence[_Leaving], Change | None]
-"""Result of a step: messages that leave the tier, and behind them the change that the log notes."""
 
 
 def _claimed(tier: Tier) -> None:
     """Who enters the storage writes there."""
-
-
-class _Batch:
-    """The part of an outcome that is not appended yet."""
-
-    def __init__(self, messages: Sequence[_Leaving], change: Change | None) -> None:
-        self.left = deque(messages)
-        self.change = change
-
-
-def _of_unit(unit: FarUnit, data: bytes | None = None) -> _Leaving:
-    return _Leaving(unit.source, None if data is None else decode_record(data), (unit.deliver_ms, unit.topic))
 
 
 class FarKeeper:
@@ -124,7 +89,6 @@ class FarKeeper:
         self._clock = clock
         self._helpers = helpers
         self.horizon = horizon
-        self._precision_ms = precision_ms
         self._store: MessageStore | None = None
         self._deadlines: Deadlines | None = None
         self.storage = StorageEntry(saving)
@@ -137,7 +101,6 @@ class FarKeeper:
         self.is_closed = False
         self._awaiting: int | None = None
         """Log position of the record that ends the present step."""
-        self._batch: _Batch | None = None
         self._swept_ns = 0
         self._retry_ns = 0
         self._pause_ms = 0
@@ -148,16 +111,11 @@ class FarKeeper:
         self._published = -1
         self._published_ns = clock.monotonic_ns()
         self._compaction_asked = False
-        self.leaving: set[int] = set()
-        """Source numbers of messages whose timer record is appended and has not come back through the log."""
-        self.changing: dict[int, int] = {}
-        """Source numbers of messages that are being recalled or rescheduled, with the log positions of the records that say so; or that
-        retention has taken to put them again, with `TAKEN`."""
+        self.outcomes: Final = StepOutcomes(held, clock, precision_ms, appended=self._appended, failed=self._give_up)
         self.loading = Loading()
         self.trouble: str | None = None
         """Why the tier does not work at the moment."""
         self.landed_count = 0
-        self.quarantined_count = 0
         self.failure_count = 0
 
     def begin(self, store: MessageStore) -> None:
@@ -173,7 +131,7 @@ class FarKeeper:
         self._state.files.forget_garbage()  # the first sweep finds what has not been removed
         self._led_from, self._swept_ns = self._state.position, 0
         store.deadlines.define(WAKEUP, self.look)
-        store.deadlines.define(SLICE, self._slice)
+        self.outcomes.attach(store)
         self.arm()
 
     def detach(self) -> None:
@@ -181,25 +139,24 @@ class FarKeeper:
         if self._store is None:
             return
         self._store.deadlines.disarm(WAKEUP)
-        self._store.deadlines.disarm(SLICE)
-        self._store, self._batch, self._awaiting = None, None, None
+        self.outcomes.detach()
+        self._store, self._awaiting = None, None
         self._busy = self._is_to_look = False
         self._attachment += 1
         self.storage.leave()
         self._published, self.trouble = -1, None
         self._retry_ns = self._pause_ms = 0
-        self.leaving.clear()
-        self.changing = {source: at for source, at in self.changing.items() if at != TAKEN}
         self.loading = Loading()
 
     def close(self) -> None:
         """End what runs. Its results are not looked at any more."""
         self.is_closed = True
+        self.outcomes.give_up()
         self._helpers.close()
 
     @property
     def is_moving(self) -> bool:
-        return self._busy or self._is_to_look or bool(self.leaving) or bool(self.changing)
+        return self._busy or self._is_to_look or bool(self.outcomes.leaving) or bool(self.outcomes.changing)
 
     @property
     def is_waiting(self) -> bool:
@@ -225,7 +182,7 @@ class FarKeeper:
 
     def applied(self, position: int, finished: Sequence[int]) -> None:
         """The log was applied up to `position`, and finished these messages, by their source numbers."""
-        self.leaving.difference_update(finished)
+        self.outcomes.leaving.difference_update(finished)
         self.changed(finished)
         if self._awaiting is not None and position > self._awaiting:
             self._awaiting = None
@@ -235,7 +192,7 @@ class FarKeeper:
     def changed(self, sources: Iterable[int]) -> None:
         """These messages are not being changed any more."""
         for source in sources:
-            self.changing.pop(source, None)
+            self.outcomes.changing.pop(source, None)
 
     def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
         """Put a question to the tier."""
@@ -312,7 +269,7 @@ class FarKeeper:
     # --- the shape of every step ------------------------------------------------------------------------------------
 
     def _run(
-        self, job: Callable[[Tier], T], then: Callable[[T], _Outcome | None] = lambda _: None, *, writes: bool = False
+        self, job: Callable[[Tier], T], then: Callable[[T], Outcome | None] = lambda _: None, *, writes: bool = False
     ) -> bool:
         """Have a helper run `job`, then append what `then` makes of its result. One that `writes` a file takes long."""
 
@@ -342,7 +299,7 @@ class FarKeeper:
         """Whether every copy knows which files this log let go of before this keeper led: what is unknown is nobody's."""
         return self.storage.sharing.copies_have(self._led_from)
 
-    def _ran(self, result: Any, then: Callable[[Any], _Outcome | None]) -> None:
+    def _ran(self, result: Any, then: Callable[[Any], Outcome | None]) -> None:
         self._busy = False
         store = self._store
         if self.is_closed or store is None:
@@ -375,71 +332,22 @@ class FarKeeper:
         read_units(store, units, self._unless_detached(done), lambda: given_up(None), lambda: self.is_closed)
         return True
 
-    def _append(self, messages: Sequence[_Leaving], change: Change | None) -> None:
+    def _append(self, messages: Sequence[FarLeaving], change: Change | None) -> None:
         """Append an outcome; the step ends when the log gives its last record back."""
         if messages or change is not None:
-            self._busy, self._batch = True, _Batch(messages, change)
-            self._slice()
+            self._busy = True
+            self.outcomes.append(messages, change)
 
-    def _slice(self) -> None:
-        """Append the next messages of the batch; the change with the last ones."""
-        store, batch = self._store, self._batch
-        if store is None or batch is None or self.is_closed:
-            return
-        last: Dispatched | None = None
-        sources: list[int] = []
-        try:
-            while batch.left and len(sources) < FAR_SLICE_ROWS:
-                message = batch.left[0]
-                if message.source in self.changing:
-                    break
-                if message.source not in self.leaving and self._state.is_pending(message.source):
-                    last = self._leave(store, message)
-                    sources.append(message.source)
-                batch.left.popleft()
-            if not batch.left and batch.change is not None:
-                last = store.append(change_message(batch.change), accepted=True)
-        except StoreUnwritableError as error:
-            logger.warning("a step of the far tier waits: %s", error)
-            self._give_up()
-        self.leaving.update(sources)
-        if self._batch is not None and not batch.left:
-            self._batch = None
-            if last is None:
-                self._busy = False
-                self.arm()
-            else:
-                self._awaiting = last.physical_offset
-
-        go_on = self._unless_detached(self._go_on)
-
-        def committed(status: PutStatus) -> None:
-            if status is not PutStatus.PUT_OK:
-                self.leaving.difference_update(sources)
-            go_on(status)
-
-        if last is not None:
-            store.wait_durable(last.end_offset, False, committed)
-        elif self._batch is not None:  # the next message is being changed: wait for what becomes of it
-            store.deadlines.arm(SLICE, self._clock.monotonic_ns() + NS_PER_MS)
-
-    def _go_on(self, status: PutStatus) -> None:
-        """After a slice: with the next one, or from the beginning."""
-        if status is not PutStatus.PUT_OK:
-            self._give_up()
-        elif self._batch is not None and self._store is not None:
-            self._store.deadlines.arm(SLICE, self._clock.monotonic_ns())
-
-    def _leave(self, store: MessageStore, leaving: _Leaving) -> Dispatched:
-        message, problem = leaving_message(leaving.record, leaving.source, leaving.due, self._precision_ms)
-        if problem:
-            logger.error("the far message %d goes to quarantine: %s", leaving.source, problem)
-            self.quarantined_count += 1
-        return store.append(message, accepted=True)
+    def _appended(self, position: int | None) -> None:
+        if position is None:
+            self._busy = False
+            self.arm()
+        else:
+            self._awaiting = position
 
     def _give_up(self) -> None:
         """The present step is begun again later, from what the log says then."""
-        self._batch = None
+        self.outcomes.give_up()
         self._awaiting = None
         self._busy = False
         self._sleep(FAR_RETRY_MS)
@@ -451,7 +359,7 @@ class FarKeeper:
         if buffered.earliest_ms is None or buffered.earliest_ms > until_ms:
             return False
         units = first_units(buffered.due(until_ms), FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX)
-        return self._read(store, units, lambda found: self._append([_of_unit(*one) for one in found], None))
+        return self._read(store, units, lambda found: self._append([of_unit(*one) for one in found], None))
 
     def _promote_from_file(self) -> bool:
         until_ms = self.horizon.due_until_ms(self._clock.now_ms())
@@ -460,8 +368,8 @@ class FarKeeper:
             return False
         view = view_of(file)
 
-        def promoted(rows: Rows) -> _Outcome:
-            messages = [_Leaving(source_of_far(record), record) for record in iter_records(rows.records)]
+        def promoted(rows: Rows) -> Outcome:
+            messages = [FarLeaving(source_of_far(record), record) for record in iter_records(rows.records)]
             return messages, Promoted(view.name, rows.taken, rows.next_ms)
 
         return self._run(
@@ -481,9 +389,9 @@ class FarKeeper:
         )
         names = [view.name for view in views]
 
-        def written(result: Compaction) -> _Outcome:
+        def written(result: Compaction) -> Outcome:
             units, change = self._state.files.rewritten(names, result, gives_up=gives_up)
-            return [_of_unit(unit) for unit in units], change
+            return [of_unit(unit) for unit in units], change
 
         return self._run(
             lambda tier: tier.compact(views, dead, number + self.storage.written_by(), is_damaged), written, writes=True
@@ -502,10 +410,10 @@ class FarKeeper:
         following = buffered.next_offset if is_all else units[-1].queue_offset + 1
 
         def write(found: Read) -> None:
-            unreadable = [_of_unit(unit) for unit, data in found if data is None]
+            unreadable = [of_unit(unit) for unit, data in found if data is None]
             records = b"".join(data for _, data in found if data is not None)
 
-            def landed(file: FarFile | None) -> _Outcome:
+            def landed(file: FarFile | None) -> Outcome:
                 self.landed_count += 0 if file is None else file.rows
                 return unreadable, Landed(first, following, seen, file, self._clock.now_ms())
 

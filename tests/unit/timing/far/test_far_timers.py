@@ -238,7 +238,7 @@ def test_equal_due_times_keep_the_order_of_sending_over_files(open_far: OpenFar)
 
 def test_more_messages_than_a_batch_are_promoted_in_slices(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitmq.timing.far.keeper.FAR_PROMOTION_ROWS_MAX", 7)
-    monkeypatch.setattr("orbitmq.timing.far.keeper.FAR_SLICE_ROWS", 3)
+    monkeypatch.setattr("orbitmq.timing.far.outcomes.FAR_SLICE_ROWS", 3)
     far = open_far()
     due_ms = far.clock.now_ms() + 10 * DAY_MS
     for number in range(25):
