@@ -2,6 +2,8 @@
 
 Rules of this file
 1. Everything is as in processes, but for the engine and the end of a process: `kill` leaves the files as they are.
+2. Pauses after which somebody looks again are short here. For how long somebody is waited for before it is missed is as it is: a busy
+   machine makes a member late.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from tests.worlds.engine_in_memory import EngineContents, MemoryEngine
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.replication import member
 from orbitmq.replication.view import View
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.outbound import Outbound
-from orbitmq.server.replication.group import broker_member
+from orbitmq.server.replication.group import broker_member, engine_calls, founding
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_role import GroupRole
 from orbitmq.server.settings import Overrides, Role, load_settings
@@ -48,6 +51,15 @@ def free_port() -> int:
             return port
 
 
+PAUSES: Final = {
+    (founding, "FOUNDING_WAIT_MS"): 100,
+    (founding, "JOINING_RETRY_MS"): 50,
+    (engine_calls, "JOINING_RETRY_MS"): 50,
+    (broker_member, "JOINING_RETRY_MS"): 50,
+    (member, "ENGINE_RETRY_MS"): 100,
+}
+
+
 class GroupInProcess:
     def __init__(self, root: Path, monkeypatch: Any) -> None:
         self.root = root
@@ -57,6 +69,8 @@ class GroupInProcess:
         self.ports: dict[str, int] = {}
         self.files: dict[str, Files] = {}
         """Of members whose disk is to fail."""
+        for (module, name), pause_ms in PAUSES.items():
+            monkeypatch.setattr(module, name, pause_ms)
         monkeypatch.setattr(broker_member, "opened_engine", lambda settings: self._engine(settings.replica_name))
 
     def _engine(self, name: str) -> MemoryEngine:
