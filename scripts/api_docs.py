@@ -54,6 +54,7 @@ SECTIONS: Final = (
             "Codec",
             "Message",
             "Once",
+            "OnceWithin",
             "SendReceipt",
             "MessageTransaction",
             "SendStatus",

@@ -40,7 +40,7 @@ from orbitmq.client.consuming.outcomes import Reject, Retry
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.consuming.subscription import Sql
 from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
-from orbitmq.client.message import Message, Once, SendStatus
+from orbitmq.client.message import Message, Once, OnceWithin, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.popping.pop_options import PopOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
@@ -116,6 +116,7 @@ __all__ = [
     "MessageTransaction",
     "NotFoundError",
     "Once",
+    "OnceWithin",
     "OrbitError",
     "Overlap",
     "PopConsumer",

@@ -65,7 +65,7 @@ def repeat_answered_for_a_deleted_topic() -> None:
     """What was sent is remembered, whatever became of it."""
     Idempotence.end_topic = lambda *_: None  # type: ignore[method-assign]
     correct = Repeats.first_answer
-    Repeats.first_answer = lambda self, place, unique_key: (  # type: ignore[method-assign]
+    Repeats.first_answer = lambda self, place, unique_key, now_ms=0: (  # type: ignore[method-assign]
         correct(self, place, unique_key) or FirstAnswer(place, None)
     )
 
@@ -74,7 +74,7 @@ def handle_of_a_repeat_made_new() -> None:
     """A repeat is answered with the handle that its own message would have had."""
     correct = Repeats.first_answer
 
-    def first_answer(self: Repeats, place: SentPlace, unique_key: str) -> FirstAnswer | None:
+    def first_answer(self: Repeats, place: SentPlace, unique_key: str, now_ms: int = 0) -> FirstAnswer | None:
         first = correct(self, place, unique_key)
         if first is None or first.handle is None:
             return first

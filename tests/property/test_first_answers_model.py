@@ -126,7 +126,7 @@ def forgets_no_topic(sends: Idempotence, topic: str, log_end: int) -> None:
     """The end of a topic is not noted."""
 
 
-def own_handle(repeats: Repeats, place: Any, unique_key: str) -> FirstAnswer | None:
+def own_handle(repeats: Repeats, place: Any, unique_key: str, now_ms: int) -> FirstAnswer | None:
     """The handle of a repeat is made of what the repeat says."""
     first = first_answer(repeats, place, unique_key)
     if first is None or first.handle is None or first.deliver_ms is None:
@@ -134,7 +134,7 @@ def own_handle(repeats: Repeats, place: Any, unique_key: str) -> FirstAnswer | N
     return first._replace(handle=encode_handle("Topic", "broker-a", first.deliver_ms, unique_key))
 
 
-def forgets_recalls(repeats: Repeats, place: Any, unique_key: str) -> FirstAnswer | None:
+def forgets_recalls(repeats: Repeats, place: Any, unique_key: str, now_ms: int) -> FirstAnswer | None:
     """What was recalled is taken for stored."""
     first = first_answer(repeats, place, unique_key)
     return FirstAnswer(place, unique_key) if first is None else first._replace(recalled=False)

@@ -68,6 +68,8 @@ async def choosing_and_asking(mq: orbitmq.Client) -> None:
         assert_type(queue, orbitmq.MessageQueue)
         assert_type(await producer.send("orders", b"42", queue=queue), orbitmq.SendReceipt)
         await producer.send("orders", b"42", once=orbitmq.Once("scope", 7, "key"))
+        await producer.send("orders", b"42", once="order-42")
+        await producer.send("orders", b"42", once=orbitmq.OnceWithin("order-42", window=timedelta(hours=2)))
         await producer.send("orders", b"42", once=("scope", 7, "key"))  # type: ignore[arg-type]
     orbitmq.ProducerOptions(selector=orbitmq.MachineRoom("room-1"))
     orbitmq.ProducerOptions(selector=orbitmq.RandomQueue())

@@ -145,7 +145,10 @@ def _part(row: BatchRow, shared: dict[str, str]) -> SendFacts:
 
 
 def _check_sends(sends: Sequence[SendIdentity], message_count: int) -> None:
-    """A batch is repeated as a whole: all of its messages are sends of one scope and epoch, and no two are the same."""
+    """A batch is repeated as a whole: all of its messages are sends of one scope and epoch, and no two are the same. Windows are for
+    single messages: whether one is over is read in the record of the first send."""
+    if any(identity.window_ms for identity in sends):
+        raise _illegal(f"a batch cannot hold messages with {Property.ONCE_WINDOW}: send them one by one")
     if len(sends) < message_count or len({(identity.scope, identity.epoch) for identity in sends}) > 1:
         raise _illegal(
             f"all messages of a batch have the same {Property.ONCE_SCOPE} and {Property.ONCE_EPOCH}, or none has them"

@@ -74,7 +74,9 @@ class Sends:
             if isinstance(placement, Refusal):
                 return self._refused(placement)
             earlier, placement = placement, placement.placement
-            first = self._repeats.first_answer(earlier.place, placement.unique_key) if self._repeats else None
+            first = None
+            if self._repeats is not None:
+                first = self._repeats.first_answer(earlier.place, placement.unique_key, now_ms)
             if first is not None:
                 self._tell_first(first, placement, told)
                 return None

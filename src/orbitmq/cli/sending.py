@@ -49,6 +49,13 @@ def send(
     ordering_key: Annotated[
         str | None, typer.Option("--ordering-key", help="Same key, same queue.", show_default=False)
     ] = None,
+    once: Annotated[
+        str | None,
+        typer.Option("--once", help="Key by which a repeat of this command is recognised.", show_default=False),
+    ] = None,
+    once_window: Annotated[
+        str, typer.Option("--once-window", help="For how long after the first send: 10m, 36h, 2d.")
+    ] = "1d",
     properties: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A user property.")
     ] = None,
@@ -67,6 +74,9 @@ def send(
         raise typer.BadParameter("give one of --delay-level, --at and --after")
     at_ms = None if at is None else parse_due_ms("--at", at, SystemClock().now_ms())
     after_s = None if after is None else parse_span_ms("--after", after) / 1_000
+    if once is not None and body is None:
+        raise typer.BadParameter("--once names one message: give its text as BODY")
+    window_s = parse_span_ms("--once-window", once_window) / 1_000
     timeout_ms = target().timeout_ms
     pairs = parse_pairs("--property", properties)
     bodies = [body.encode()] if body is not None else _lines()
@@ -74,6 +84,9 @@ def send(
     rows: list[dict[str, object]] = []
 
     async def work(client: Client) -> None:
+        from orbitmq.client import OnceWithin
+
+        identity = None if once is None else OnceWithin(once, window_s)
         async with client.producer(group) as producer:
             chosen = await _chosen_queue(producer, topic, queue, broker)
             for data in bodies:
@@ -88,6 +101,7 @@ def send(
                     priority=priority,
                     ordering_key=ordering_key,
                     queue=chosen,
+                    once=identity,
                     properties=pairs,
                     timeout_ms=timeout_ms,
                 )

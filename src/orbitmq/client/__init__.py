@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.consuming.subscription import Sql
     from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
-    from orbitmq.client.message import Message, Once, SendStatus
+    from orbitmq.client.message import Message, Once, OnceWithin, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.popping.pop_options import PopOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
@@ -90,6 +90,7 @@ __all__ = [
     "MessageQueue",
     "MessageTransaction",
     "Once",
+    "OnceWithin",
     "Overlap",
     "PopConsumer",
     "PopOptions",
@@ -158,7 +159,7 @@ _NAMES = {
     "orbitmq.client.consuming.pull_plan": "PullStatus",
     "orbitmq.client.consuming.subscription": "Sql",
     "orbitmq.client.hooks": "ClientHooks Fetched Handled SendEnded",
-    "orbitmq.client.message": "Message Once SendStatus",
+    "orbitmq.client.message": "Message Once OnceWithin SendStatus",
     "orbitmq.client.options": "ClientOptions Codec ConsumeFrom ConsumerOptions ProducerOptions",
     "orbitmq.client.popping.pop_options": "PopOptions",
     "orbitmq.client.pulling.lite_options": "LiteConsumerOptions",

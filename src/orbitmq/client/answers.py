@@ -23,7 +23,8 @@ REMEDIES: Final[dict[int, str]] = {
     ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected to this broker",
     ResponseCode.FLOW_CONTROL: "the broker limits this client; ask more slowly",
     ResponseCode.STALE_EPOCH: "another writer of this scope has begun a later epoch; stop, this one was replaced",
-    ResponseCode.IDEMPOTENCE_FULL: "the broker remembers as many keys as it may; begin epochs more often, or raise its limit",
+    ResponseCode.IDEMPOTENCE_FULL: "the broker remembers as many keys as it may; take shorter windows, begin epochs more often, or raise "
+    "its limit",
 }
 """Also shown in the reference of errors."""
 

@@ -18,7 +18,13 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import MessageIllegalError, RecordError
-from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.broker import (
+    ONCE_KEY_BYTES_MAX,
+    ONCE_SCOPE_BYTES_MAX,
+    ONCE_WINDOW_MS_DEFAULT,
+    ONCE_WINDOW_MS_MIN,
+    ONCE_WINDOW_SCOPE_BYTES_MAX,
+)
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.filtering.java_numbers import INT_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
@@ -100,7 +106,8 @@ class Message(_Body, frozen=True, kw_only=True):
 
 
 class Once(msgspec.Struct, frozen=True):
-    """Makes sends of one message recognisable: a broker stores the first and answers the others with its receipt.
+    """Makes sends of one message recognisable: a broker stores the first and answers the others with its receipt. For jobs, which
+    begin and end; for keys that never end there is `OnceWithin`.
 
     scope: who counts, such as a job; without a leading `~`. epoch: of two writers of a scope the one with the higher epoch
     wins, and sends of a lower one are refused with `StaleEpochError`. key: names the message within scope and epoch. A broker
@@ -113,22 +120,57 @@ class Once(msgspec.Struct, frozen=True):
     key: str
 
     def __post_init__(self) -> None:
-        for name, text, most in (
-            ("scope", self.scope, ONCE_SCOPE_BYTES_MAX),
-            ("key", self.key, ONCE_KEY_BYTES_MAX),
-        ):
-            _check_type(f"Once.{name}", text, str)
-            if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > most:
-                raise MessageIllegalError(f"Once.{name} is blank or longer than {most} bytes")
-            _check_text(f"Once.{name}", text)
-        if self.scope.startswith("~"):
-            raise MessageIllegalError(
-                f"Once.scope {self.scope!r} begins with '~', as scopes do that brokers may forget",
-                remedy="choose a name without it",
-            )
+        _check_scope("Once.scope", self.scope, ONCE_SCOPE_BYTES_MAX)
+        _check_name("Once.key", self.key, ONCE_KEY_BYTES_MAX)
         _check_type("Once.epoch", self.epoch, int)
         if not 0 <= self.epoch < 2**63:
             raise MessageIllegalError(f"Once.epoch is {self.epoch}; epochs are numbers from 0 that fit 64 bits")
+
+
+class OnceWithin(msgspec.Struct, frozen=True):
+    """Makes sends with one key recognisable for a time: a broker stores the first, answers each that comes within `window` after it
+    with the first one's receipt, and stores the next one after that. For services, whose keys never end: orders, payments, requests.
+
+    key: names the message within its topic, such as `order-42`. window: counts from the first send; a timedelta, or seconds; at
+    least one, at most `idempotenceReservedTime` of the broker (three days); a day by default. scope: whose keys they are within the
+    topic, without a leading `~` or `^`; by default all programs that send to it share theirs. The queue follows from the key, as with
+    `Once`.
+
+    A broker remembers the keys of a window, 48 to 160 bytes each, and refuses a new one that it has no room for: see the guide.
+    RocketMQ's broker ignores all of it.
+    """
+
+    key: str
+    window: timedelta | float = ONCE_WINDOW_MS_DEFAULT / 1_000
+    scope: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_name("OnceWithin.key", self.key, ONCE_KEY_BYTES_MAX)
+        if self.scope is not None:
+            _check_scope("OnceWithin.scope", self.scope, ONCE_WINDOW_SCOPE_BYTES_MAX)
+        if self.window_ms < ONCE_WINDOW_MS_MIN:
+            raise MessageIllegalError(
+                f"OnceWithin.window is {self.window!s}; it lasts {ONCE_WINDOW_MS_MIN / 1_000:g} s at least",
+                remedy="give the time within which callers try again, such as timedelta(days=1)",
+            )
+
+    @property
+    def window_ms(self) -> int:
+        from orbitmq.client.due_time import length_ms
+
+        return length_ms("OnceWithin.window", self.window)
+
+
+def identity_of(once: Once | OnceWithin | str | None) -> Once | OnceWithin | None:
+    """What parameter `once` means: a text is the key of an `OnceWithin`. `MessageIllegalError`."""
+    if once is None or isinstance(once, Once | OnceWithin):
+        return once
+    if isinstance(once, str):
+        return OnceWithin(once)
+    raise MessageIllegalError(
+        f"once is {once!r}",
+        remedy="give a key, such as 'order-42', an OnceWithin(key, ...), or a Once(scope, epoch, key)",
+    )
 
 
 @lru_cache(maxsize=1_024)
@@ -217,6 +259,22 @@ def check_ordering_key(ordering_key: str) -> None:
     """Raise `MessageIllegalError` when this cannot be an ordering key."""
     _check_type("ordering_key", ordering_key, str)
     _check_text("ordering_key", ordering_key)
+
+
+def _check_name(what: str, text: str, bytes_max: int) -> None:
+    _check_type(what, text, str)
+    if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > bytes_max:
+        raise MessageIllegalError(f"{what} is blank or longer than {bytes_max} bytes")
+    _check_text(what, text)
+
+
+def _check_scope(what: str, scope: str, bytes_max: int) -> None:
+    _check_name(what, scope, bytes_max)
+    if scope.startswith(("~", "^")):
+        raise MessageIllegalError(
+            f"{what} {scope!r} begins with {scope[0]!r}, by which brokers tell scopes that they may forget, or whose keys have windows",
+            remedy="choose a name without it",
+        )
 
 
 def _check_type(what: str, value: object, wanted: type[str] | type[int]) -> None:

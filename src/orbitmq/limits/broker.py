@@ -180,6 +180,15 @@ ONCE_SCOPE_BYTES_MAX: Final = 255
 ONCE_KEY_BYTES_MAX: Final = 1_024
 """The key of a send, in characters: it is hashed, and stays in the properties of the message."""
 
+ONCE_WINDOW_SCOPE_BYTES_MAX: Final = 126
+"""The name of a scope within its topic, whose own has 127 bytes at most: with what divides them they are a scope's 255."""
+
+ONCE_WINDOW_MS_MIN: Final = 1_000
+"""The shortest window of a key: a repeat comes after a lost answer, which takes longer to miss."""
+
+ONCE_WINDOW_MS_DEFAULT: Final = 86_400_000
+"""A day: a caller's retries, and a crash of the night that is mended in the morning. The longest is `idempotenceReservedTime`."""
+
 ONCE_SCOPES_MAX: Final = 20_000
 """Scopes remembered at a time: one for every connection a listener takes. Three quarters of them may be of one owner, transient, or
 of lasting names without `/`."""

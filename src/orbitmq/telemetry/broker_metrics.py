@@ -136,6 +136,7 @@ class BrokerMetrics:
         yield one(catalogue.ONCE_KEYS, memory.key_count)
         yield one(catalogue.ONCE_BYTES, memory.used_bytes)
         yield one(catalogue.ONCE_BYTES_MAX, memory.bounds.memory_bytes)
+        yield one(catalogue.ONCE_FULLEST, memory.fullest[1])
         yield one(catalogue.ONCE_REPEATS, sends.repeat_count)
         yield by_label(catalogue.ONCE_REFUSED, [("stale_epoch", sends.stale_count), ("full", sends.full_count)])
         yield one(catalogue.ONCE_FORGOTTEN, memory.forgotten_count)

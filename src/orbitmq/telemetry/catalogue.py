@@ -328,6 +328,10 @@ ONCE_BYTES: Final = _gauge("orbitmq_once_memory_bytes", "Memory of those keys, e
 ONCE_BYTES_MAX: Final = _gauge(
     "orbitmq_once_memory_max_bytes", "What that memory may grow to; beyond it sends are refused."
 )
+ONCE_FULLEST: Final = _gauge(
+    "orbitmq_once_fullest_owner_ratio",
+    "Of what the owner that is nearest to its bound may have of that memory, what it has; at 1 its sends are refused.",
+)
 ONCE_REPEATS: Final = _counter("orbitmq_once_repeats_total", "Idempotent sends answered with the first one's result.")
 ONCE_REFUSED: Final = _counter("orbitmq_once_refused_total", "Idempotent sends refused.", "reason")
 ONCE_FORGOTTEN: Final = _counter("orbitmq_once_forgotten_scopes_total", "Scopes forgotten because nobody used them.")

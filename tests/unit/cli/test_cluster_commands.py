@@ -319,6 +319,18 @@ def test_send(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert all(part in sent.fields["i"] for part in ("TAGS\x01paid", "DELAY\x013", "city\x01Genf"))
 
 
+def test_send_with_a_key_by_which_a_repeat_is_recognised(orbitmq: Run, cluster: ScriptedServer) -> None:
+    answer = {"msgId": "7F00000100002A9F0000000000001000", "queueId": "0", "queueOffset": "5"}
+    cluster.on(RequestCode.SEND_MESSAGE_V2, fields=answer)
+    where = ("-n", cluster.address)
+    assert orbitmq("send", "orders", "hello", "--once", "order-42", "--once-window", "2h", *where).code == 0
+    (sent,) = [command for command in cluster.asked if command.code == RequestCode.SEND_MESSAGE_V2]
+    said = ("ORBITMQ_SCOPE\x01^orders", "ORBITMQ_ONCE_WINDOW\x017200000", "ORBITMQ_ONCE_KEY\x01order-42")
+    assert all(part in sent.fields["i"] for part in said)
+    assert "give its text as BODY" in orbitmq("send", "orders", "--once", "order-42", *where).err
+    assert orbitmq("send", "orders", "hello", "--once", "order-42", "--once-window", "0s", *where).code == 2
+
+
 def test_what_was_sent_before_a_failure_is_told(
     orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -333,7 +333,7 @@ class Broker(Server):
         once: tuple[str, ...] = ()
         if "ORBITMQ_SCOPE" in properties and not topic.startswith("%RETRY%"):  # a copy is no send
             key = properties.get("ORBITMQ_ONCE_KEY", properties["UNIQ_KEY"])
-            once = (properties["ORBITMQ_SCOPE"], properties["ORBITMQ_EPOCH"], key)
+            once = (properties["ORBITMQ_SCOPE"], properties.get("ORBITMQ_EPOCH", ""), key)
             if once in self._stored_once:
                 return response(command, ResponseCode.SUCCESS, fields=self._stored_once[once])
         for body, properties in items:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest
-from orbitmq.client.message import Message, Once, SendStatus
+from orbitmq.client.message import Message, Once, OnceWithin, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, choose_by_key
 from orbitmq.clock import ManualClock
@@ -537,6 +539,67 @@ def test_a_busy_broker_is_asked_again_for_a_message_that_belongs_to_it(run: Run,
 def test_idempotence_is_checked_when_it_is_made(values: tuple[str, int, str]) -> None:
     with pytest.raises(MessageIllegalError):
         Once(*values)
+
+
+@pytest.mark.parametrize(
+    ("once", "scope", "window"),
+    [
+        ("order-42", "^T", "86400000"),
+        (OnceWithin("order-42"), "^T", "86400000"),
+        (OnceWithin("order-42", window=timedelta(hours=2), scope="billing"), "^T/billing", "7200000"),
+        (OnceWithin("order-42", 1.5), "^T", "1500"),
+    ],
+)
+def test_a_key_alone_travels_with_its_window_and_fixes_the_queue(
+    run: Run, two: Cluster, once: str | OnceWithin, scope: str, window: str
+) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            receipt = await mq.send("T", b"x", once=once)
+            assert receipt.queue == choose_by_key(await mq.producer("other").queues("T"), "order-42")
+        (command,) = asked(two)
+        assert once_of(command) == (scope, None, "order-42")
+        assert decode_properties(command.text("i"))["ORBITMQ_ONCE_WINDOW"] == window
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("once", "says"),
+    [
+        ("", "key is blank"),
+        ("a\x01b", "U[+]0001"),
+        ("k" * 1_025, "longer than 1024 bytes"),
+        (42, "once is 42"),
+        (("job", 1, "k"), "once is"),
+    ],
+)
+def test_a_key_alone_is_checked_before_anything_leaves(run: Run, two: Cluster, once: str, says: str) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            with pytest.raises(MessageIllegalError, match=says):
+                await mq.send("T", b"x", once=once)
+        assert asked(two) == []
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"window": 0}, "lasts 1 s at least"),
+        ({"window": timedelta(milliseconds=999)}, "lasts 1 s at least"),
+        ({"window": -1}, "not negative"),
+        ({"window": "1d"}, "a timedelta or a number of seconds"),
+        ({"scope": "~x"}, "begins with '~'"),
+        ({"scope": "^x"}, "begins with '\\^'"),
+        ({"scope": ""}, "blank"),
+        ({"scope": "s" * 127}, "longer than 126 bytes"),
+    ],
+)
+def test_a_window_is_checked_when_it_is_made(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(MessageIllegalError, match=says):
+        OnceWithin("order-42", **values)
 
 
 # --- queues ---------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.broker import ONCE_FINISHED_MAX
+from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -129,9 +130,19 @@ class Idempotence:
         return [None if place is None else unpack(place) for place in found]
 
     def admit_one(self, identity: SendIdentity, topic: str, now_ms: int) -> SentPlace | None:
-        """`admit` for one send; whoever answers it as a repeat counts it. Cost: about 0.8 us."""
+        """`admit` for one send; whoever answers it as a repeat counts it. Cost: about 0.8 us.
+
+        A send with a window is a repeat only if the first one's record says, too, that the window is not over.
+        """
+        longest_ms = self.memory.bounds.lasting_idle_ms
+        if identity.window_ms > longest_ms:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{Property.ONCE_WINDOW} is {identity.window_ms} ms; this broker remembers keys for at most {longest_ms} "
+                "(idempotenceReservedTime): take a shorter window, or set it higher",
+            )
         try:
-            place = self.memory.find(identity, topic)
+            place = self.memory.find(identity, topic, now_ms)
             if place is None:
                 if not self.memory.has_room(identity, 1):
                     self.memory.make_room(identity, 1, now_ms, self._steady_ms())

@@ -1,4 +1,5 @@
-"""What was sent: the keys of each scope's current and previous epoch, and where the first send of each went.
+"""What was sent: the keys of each scope's current and previous epoch, and where the first send of each went. Scopes with windows are
+in `windows`.
 
 Rules of this file
 1. Pure: no clock, no file. Two times come in: `wall_ms` ages lasting scopes, `steady_ms` (it never jumps) the transient ones.
@@ -8,8 +9,8 @@ Rules of this file
    stale, also one that was never seen: it has no keys to compare with. In a transient scope it is no repeat instead: its
    producer has promised not to repeat it, so it comes from a program that copies the properties of what it received.
 4. A transient scope may be forgotten after `ONCE_TRANSIENT_IDLE_MS` without a send, a lasting one after the time that is
-   set for it; nothing else forgets a key but a later epoch, or the word of its sender that the epoch is finished. When there is
-   no room, the send is refused.
+   set for it; nothing else forgets a key but the end of its window, a later epoch, or the word of its sender that the epoch is
+   finished. When there is no room, the send is refused.
 5. The keys of a deleted topic end with it: what lies below the log position of the deletion is no first send.
 6. What an epoch may hold is bounded by what its owner may take of the memory.
 7. What is finished keeps no keys, and takes no room from anybody.
@@ -28,10 +29,11 @@ import msgspec
 from orbitmq.broker.idempotence.ended_topics import EndedTopics
 from orbitmq.broker.idempotence.epoch_keys import KEY_BYTES, EpochKeys, Scope
 from orbitmq.broker.idempotence.finished import Finished, FinishedEpochs, batch_of
-from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, SendIdentity
+from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, WINDOW_PREFIX, SendIdentity
 from orbitmq.broker.idempotence.owners import TIMES_FREE, Owners, crowd_of
 from orbitmq.broker.idempotence.packed_keys import PAGE_KEYS, Page
 from orbitmq.broker.idempotence.scope_names import ScopeNames
+from orbitmq.broker.idempotence.windows import Windows, end_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.broker import (
     ONCE_FINISHED_IDLE_MS,
@@ -95,6 +97,7 @@ class KeyMemory:
         self.ended = EndedTopics()
         self.finished = FinishedEpochs()
         self._owners = Owners()
+        self.windows = Windows(self._owners)
         self._transient: dict[str, Scope] = {}
         self._lasting: dict[str, Scope] = {}
         """Both in the order of their last use, within `SCOPE_TOUCH_MS`."""
@@ -124,14 +127,22 @@ class KeyMemory:
     def _table(self, name: str) -> dict[str, Scope]:
         return self._transient if name.startswith(TRANSIENT_PREFIX) else self._lasting
 
-    def find(self, identity: SendIdentity, topic: str) -> int | None:
+    @property
+    def fullest(self) -> tuple[str, float]:
+        """The owner that is nearest to its bound, and how much of what it may have it has, from 0 to 1. Cost: a look at each owner."""
+        return self._owners.fullest(self.bounds.memory_bytes)
+
+    def find(self, identity: SendIdentity, topic: str, now_ms: int = 0) -> int | None:
         """The packed place of the first send to `topic`, None when this is none of those remembered. Raises `Refusal` for a stale
-        epoch.
+        epoch. now_ms: of a send with a window, which was over then at the latest when its keys had ended.
 
         Cost: about 0.4 us, 1 us among a million keys.
         """
-        keys = self._keys_for(identity)
-        place = None if keys is None else keys.get(identity.digest)
+        if identity.window_ms:
+            place = self.windows.find(identity, now_ms)
+        else:
+            keys = self._keys_for(identity)
+            place = None if keys is None else keys.get(identity.digest)
         if place is not None and self.ended and place >> 96 < self.ended.position(topic):
             return None
         return place
@@ -175,8 +186,9 @@ class KeyMemory:
         """Raises `Refusal` when `count` more keys of this scope and epoch would pass a bound of their owner, and idle scopes, which
         are forgotten first, do not give enough."""
         bounds, owners = self.bounds, self._owners
-        scope, owner = self.scope(identity.scope), owners.of(identity.scope)
-        if scope is None:
+        owner = owners.of(identity.scope)
+        is_known, needed = self._needed_bytes(identity, count, wall_ms)
+        if not is_known:
             crowd = crowd_of(identity.scope)
             while not owners.has_scope(crowd, bounds.scopes) and self.expire(wall_ms, steady_ms):
                 pass
@@ -189,17 +201,24 @@ class KeyMemory:
                     f"and one owner may have {TIMES_FREE} times what is left; use fewer scopes with epochs, finish what has ended, or let "
                     f"{TRANSIENT_PREFIX}-scopes rest for {bounds.transient_idle_ms // 1000} s"
                 )
-        keys = None if scope is None else scope.keys_of(identity.epoch)
-        needed = count * (KEY_BYTES if keys is None else keys.next_bytes) + (SCOPE_BYTES if scope is None else 0)
-        needed -= self._replaced_bytes(scope, identity.epoch)
         while not owners.has_bytes(owner, needed, bounds.memory_bytes) and self.expire(wall_ms, steady_ms):
             pass
         if not owners.has_bytes(owner, needed, bounds.memory_bytes):
             raise _full(
                 f"{owner.name!r} has {owner.used_bytes >> 20} of {self.used_bytes >> 20} MiB that are remembered, "
                 f"{bounds.memory_bytes >> 20} MiB may be (idempotenceMemoryMax), and one owner may have {TIMES_FREE} times what is left; "
-                "begin new epochs sooner, or give it more"
+                f"{'take shorter windows' if identity.window_ms else 'begin new epochs sooner'}, or give it more"
             )
+
+    def _needed_bytes(self, identity: SendIdentity, count: int, wall_ms: int) -> tuple[bool, int]:
+        """Whether the scope of a send is remembered, and what memory `count` more keys of it take."""
+        if identity.window_ms:
+            self.windows.correct_future(wall_ms, self.bounds.lasting_idle_ms)
+            return self.windows.needed_bytes(identity, wall_ms)
+        scope = self.scope(identity.scope)
+        keys = None if scope is None else scope.keys_of(identity.epoch)
+        needed = count * (KEY_BYTES if keys is None else keys.next_bytes) + (SCOPE_BYTES if scope is None else 0)
+        return scope is not None, needed - self._replaced_bytes(scope, identity.epoch)
 
     @staticmethod
     def _replaced_bytes(scope: Scope | None, epoch: int) -> int:
@@ -215,7 +234,12 @@ class KeyMemory:
     ) -> EpochKeys | None:
         """Remember a send. The keys it was put among; None when its epoch is stale or this is known. Without `is_confirmed` it is
         confirmed or taken back later."""
-        keys = self._enter(identity.scope, identity.epoch, wall_ms, steady_ms, is_confirmed=is_confirmed)
+        keys: EpochKeys | None
+        if identity.window_ms:
+            window_ms = min(identity.window_ms, self.bounds.lasting_idle_ms)
+            keys = self.windows.enter(identity.scope, end_of(wall_ms, window_ms))
+        else:
+            keys = self._enter(identity.scope, identity.epoch, wall_ms, steady_ms, is_confirmed=is_confirmed)
         before = None if keys is None else keys.get(identity.digest)
         if keys is None or before == place:
             return None
@@ -239,7 +263,11 @@ class KeyMemory:
 
     def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:
         """`keep` for many sends of one epoch, given as digest and place. Cost: about 1 us each."""
-        keys = self._enter(name, epoch, wall_ms, steady_ms) or self._epoch_before(name, epoch)
+        keys: EpochKeys | None
+        if name.startswith(WINDOW_PREFIX):
+            keys = self.windows.enter(name, epoch)
+        else:
+            keys = self._enter(name, epoch, wall_ms, steady_ms) or self._epoch_before(name, epoch)
         if keys is None:
             return
         for digest, place in places:
@@ -252,7 +280,10 @@ class KeyMemory:
         the one before the current that nobody knew here. Answers the keys they were put among and those that were new; None where the
         epoch is over. Cost: about 1 us each."""
         scope = self._table(name).get(name)
-        if scope is None or epoch > scope.current.epoch:
+        keys: EpochKeys | None
+        if name.startswith(WINDOW_PREFIX):
+            keys = self.windows.enter(name, epoch)
+        elif scope is None or epoch > scope.current.epoch:
             keys = self._enter(name, epoch, wall_ms, steady_ms)
         else:
             keys = scope.keys_of(epoch) or self._epoch_before(name, epoch)
@@ -324,7 +355,7 @@ class KeyMemory:
     def take_back(self, keys: EpochKeys, digest: int, place: int) -> None:
         """That send is not in the log after all: what it replaced holds again."""
         scope = self._table(keys.scope).get(keys.scope)
-        is_counted = scope is not None and (keys is scope.current or keys is scope.previous)
+        is_counted = self.windows.has(keys) or (scope is not None and (keys is scope.current or keys is scope.previous))
         before = self._replaced.pop(place, None)
         if before is not None and keys.get(digest) == place:
             keys.put(digest, before)
@@ -409,7 +440,7 @@ class KeyMemory:
     def is_live(self, keys: EpochKeys) -> bool:
         """Whether these keys are still remembered, or kept aside."""
         scope = self._table(keys.scope).get(keys.scope)
-        if scope is not None and (keys is scope.current or keys is scope.previous):
+        if self.windows.has(keys) or (scope is not None and (keys is scope.current or keys is scope.previous)):
             return True
         return any(keys is aside for aside in self._aside.values())
 
@@ -429,6 +460,7 @@ class KeyMemory:
             yield scope.current
             if scope.previous is not None:
                 yield scope.previous
+        yield from self.windows
         yield from filter(None, self._aside.values())
 
     # --- forgetting -------------------------------------------------------------------------------------------------
@@ -458,7 +490,10 @@ class KeyMemory:
                 break
             self._drop_finished(name)
             self.forgotten_count += 1
-        return self.forgotten_count > before
+        ended = self.windows.ended(wall_ms)
+        for keys in ended:
+            self._leave(keys)
+        return bool(ended) or self.forgotten_count > before
 
     def _drop(self, scope: Scope) -> None:
         del self._table(scope.name)[scope.name]
@@ -481,7 +516,12 @@ class KeyMemory:
         for scope in wrong:
             scope.used_ms = wall_ms
             self._lasting[scope.name] = self._lasting.pop(scope.name)
-        return len(wrong) + self.finished.correct_future(latest_ms, wall_ms)
+        longest_ms = self.bounds.lasting_idle_ms
+        return (
+            len(wrong)
+            + self.finished.correct_future(latest_ms, wall_ms)
+            + self.windows.correct_future(wall_ms, longest_ms)
+        )
 
     def _leave(self, keys: EpochKeys | None) -> None:
         if keys is not None:

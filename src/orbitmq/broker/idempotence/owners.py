@@ -88,6 +88,17 @@ class Owners:
         free_bytes = limit_bytes - self.used_bytes - needed_bytes
         return needed_bytes <= 0 or owner.used_bytes <= TIMES_FREE * free_bytes
 
+    def fullest(self, limit_bytes: int) -> tuple[str, float]:
+        """The owner that is nearest to its bound, and how much it has of what it could have if the others kept what they have, from 0 to
+        1; no name where there is none."""
+        free_bytes = max(limit_bytes - self.used_bytes, 0)
+        shares = (
+            (owner.used_bytes * (1 + TIMES_FREE) / (TIMES_FREE * (owner.used_bytes + free_bytes)), owner.name)
+            for owner in self._owners.values()
+        )
+        share, name = max(shares, default=(0.0, ""))
+        return name, min(share, 1.0)
+
     def crowd_count(self, crowd: str) -> int:
         return self._crowds.get(crowd, 0)
 

@@ -9,6 +9,7 @@ Rules of this file
 2. After a recall a late retry, which has the first message id, is told that it was recalled. A send with another id was made
    after it, and is a new message.
 3. Of a record that has left the log nothing is known but its place.
+4. A window is exact to the millisecond while the first record is in the log.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Repeats:
         self._handle_of = handle_of
         self._is_recalled = is_recalled
 
-    def first_answer(self, place: SentPlace, unique_key: str) -> FirstAnswer | None:
+    def first_answer(self, place: SentPlace, unique_key: str, now_ms: int = 0) -> FirstAnswer | None:
         """The answer to a repeat with that unique key; None when it is no repeat, but a new message. Cost: about 15 us, for a
         timer message a look into the key index more."""
         record = self._sends.on_its_way(place.physical_offset)
@@ -78,6 +79,9 @@ class Repeats:
                 return None
             topic, properties, stored_ms = stored.topic, stored.properties, stored.store_timestamp
         values = decode_properties(properties)
+        window = values.get(Property.ONCE_WINDOW)
+        if window is not None and stored_ms + int(window) <= now_ms:
+            return None
         first_key = values.get(Property.UNIQ_KEY, unique_key)
         if topic not in WAITING_TOPICS:
             return FirstAnswer(place, first_key)

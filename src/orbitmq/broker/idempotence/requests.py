@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from orbitmq.access.gate import LedTo
 from orbitmq.broker.idempotence.finished import Finished, is_of_topic
 from orbitmq.broker.idempotence.idempotence import Idempotence
-from orbitmq.broker.idempotence.identity import EPOCH_MAX, TRANSIENT_PREFIX
+from orbitmq.broker.idempotence.identity import EPOCH_MAX, TRANSIENT_PREFIX, WINDOW_PREFIX
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.clock import Clock
@@ -47,6 +47,7 @@ class IdempotenceRequests(Room):
             "orbitmqIdempotenceFull": sends.full_count,
             "orbitmqOnceScopes": sends.memory.scope_count,
             "orbitmqOnceKeys": sends.memory.key_count,
+            "orbitmqOnceFullestOwner": _fullness(sends),
         }
 
     def find(self, command: Command, peer: Peer) -> Command:
@@ -74,10 +75,12 @@ class IdempotenceRequests(Room):
         scope = body.scope
         if (
             not scope
-            or scope.startswith(TRANSIENT_PREFIX)
+            or scope.startswith((TRANSIENT_PREFIX, WINDOW_PREFIX))
             or len(scope.encode("utf-8", "replace")) > ONCE_SCOPE_BYTES_MAX
         ):
-            raise _invalid(f"scope {scope[:64]!r} is empty, transient, or has more than {ONCE_SCOPE_BYTES_MAX} bytes")
+            raise _invalid(
+                f"scope {scope[:64]!r} is empty, transient, has windows and no epochs, or has more than {ONCE_SCOPE_BYTES_MAX} bytes"
+            )
         if not (0 <= body.epoch < EPOCH_MAX and 0 <= body.mark <= EPOCH_MAX):
             raise _invalid(f"epoch {body.epoch} or mark {body.mark} is not between 0 and 2^63 - 1")
         finished = Finished(body.epoch, body.mark, body.brief)
@@ -87,6 +90,12 @@ class IdempotenceRequests(Room):
                 f"epoch {body.epoch} of scope {scope!r} was finished before, and other things were sent in it",
             )
         return response(command, ResponseCode.SUCCESS)
+
+
+def _fullness(sends: Idempotence) -> str:
+    """How much the owner that is nearest to its bound has of it, and its name; empty without one."""
+    name, share = sends.memory.fullest
+    return f"{share:.2f} {name}" if name else ""
 
 
 def _query(command: Command) -> ScopeQuery:

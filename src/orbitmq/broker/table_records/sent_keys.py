@@ -105,7 +105,10 @@ class RecordedSentKeys:
     def _counts(self, key: str) -> bool:
         """Whether the epoch of a piece is remembered."""
         piece = _KeyPiece.of(key)
-        scope = self._idempotence.memory.scope(piece.scope)
+        memory = self._idempotence.memory
+        if memory.windows.keys_of(piece.scope, piece.epoch) is not None:
+            return True
+        scope = memory.scope(piece.scope)
         return scope is not None and scope.keys_of(piece.epoch) is not None
 
     def take(self, values: Mapping[str, bytes | None], version: DataVersion | None) -> None:

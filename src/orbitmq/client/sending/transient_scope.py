@@ -21,6 +21,9 @@ from orbitmq.protocol.properties import Property
 TRANSIENT_PREFIX: Final = "~"
 """Begins the name of a scope that brokers may forget after a minute of idleness."""
 
+WINDOW_PREFIX: Final = "^"
+"""Begins the name of a scope whose sends have windows and no epochs; the name of the topic follows."""
+
 EPOCH_SENDS: Final = 4_096
 """Sends after which the epoch rolls: what a broker keeps of one producer is twice this many ids."""
 
@@ -75,3 +78,11 @@ def once_text(scope: str, epoch: int, key: str | None = None) -> str:
     """The properties of an idempotent send, encoded, to be put behind the others."""
     text = f"{Property.ONCE_SCOPE}\x01{scope}\x02{Property.ONCE_EPOCH}\x01{epoch}\x02"
     return text if key is None else f"{text}{Property.ONCE_KEY}\x01{key}\x02"
+
+
+def within_text(topic: str, scope: str | None, window_ms: int, key: str) -> str:
+    """As `once_text`, for a send to `topic` with a window."""
+    name = WINDOW_PREFIX + (topic if scope is None else f"{topic}/{scope}")
+    return (
+        f"{Property.ONCE_SCOPE}\x01{name}\x02{Property.ONCE_WINDOW}\x01{window_ms}\x02{Property.ONCE_KEY}\x01{key}\x02"
+    )

@@ -224,11 +224,12 @@ def test_the_ends_of_many_queues_are_said_in_bounded_parts(pair: TablePair) -> N
 # --- idempotent sends -------------------------------------------------------------------------------------------------
 
 
-def send_once(broker: TableBroker, key: str, *, epoch: int = 1, scope: str = "loader") -> tuple[int, str]:
+def send_once(
+    broker: TableBroker, key: str, *, epoch: int = 1, scope: str = "loader", window_ms: int = 0
+) -> tuple[int, str]:
     """Code and place of the answer."""
-    properties = {
-        Property.ONCE_SCOPE: scope, Property.ONCE_EPOCH: str(epoch), Property.ONCE_KEY: key, Property.UNIQ_KEY: f"ID-{epoch}-{key}",
-    }  # fmt: skip
+    run = {Property.ONCE_WINDOW: str(window_ms)} if window_ms else {Property.ONCE_EPOCH: str(epoch)}
+    properties = {Property.ONCE_SCOPE: scope, Property.ONCE_KEY: key, Property.UNIQ_KEY: f"ID-{epoch}-{key}", **run}
     fields = {
         "a": "pg", "b": "idle", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0, "j": 0, "k": False, "m": False,
         "i": encode_properties(properties).decode(),
@@ -253,6 +254,23 @@ def test_a_send_is_known_to_a_slave_that_never_had_its_record(pair: TablePair) -
     slave.lead()
     assert send_once(slave, "a") == first == (0, "0")
     assert send_once(slave, "b") == (0, "1")
+
+
+def test_a_key_with_a_window_is_known_to_a_slave_that_never_had_its_record(pair: TablePair) -> None:
+    first = send_once(pair.leader, "a", scope="^idle", window_ms=86_400_000)
+    fill(pair.leader)
+    remove_all_but_last(pair.leader)
+    slave = pair.seed_copy()
+
+    def known(broker: TableBroker) -> list[tuple[int, list[tuple[int, int]]]]:
+        return [(keys.epoch, sorted(keys.items())) for keys in broker.idempotence.memory.windows]
+
+    assert known(slave) == known(pair.leader) != []
+    slave.crash()
+    assert known(slave) == known(pair.leader)
+    slave.lead()
+    assert send_once(slave, "a", scope="^idle", window_ms=86_400_000) == first == (0, "0")
+    assert send_once(slave, "b", scope="^idle", window_ms=86_400_000) == (0, "1")
 
 
 def test_both_epochs_of_a_scope_are_known_in_any_order(pair: TablePair) -> None:

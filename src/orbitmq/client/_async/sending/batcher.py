@@ -7,7 +7,7 @@ awaits each send only waits longer.
 Rules of this file
 1. A batch leaves when it is full or its time is over, whichever comes first; its members get their own receipts, or a copy each of
    one error.
-2. Only what a batch can carry comes here: no delay level or due time, no ordering key, no `Once`, no time limit of its own, no large body.
+2. Only what a batch can carry comes here: no delay level or due time, no ordering key, no `once`, no time limit of its own, no large body.
 3. A message was checked before it joins: it cannot spoil the batch for the others.
 4. A caller that is cancelled leaves its message behind; it is sent all the same.
 """

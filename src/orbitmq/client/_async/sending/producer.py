@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from orbitmq.client._async.runtime import monotonic_ms, offload
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.send_path import SendPath
-from orbitmq.client.message import Message, Once, check_topic
+from orbitmq.client.message import Message, Once, OnceWithin, check_topic, identity_of
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
 from orbitmq.errors import ClientError, MessageIllegalError
@@ -52,7 +52,7 @@ class SendingCalls:
         priority: int | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
-        once: Once | None = None,
+        once: Once | OnceWithin | str | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait_stored: bool = True,
@@ -62,7 +62,8 @@ class SendingCalls:
 
         The parameters from `tag` to `wait_stored` are those of `Message`. ordering_key: messages with the same key go to the
         same queue and are consumed in the order in which their sends returned, as long as the topic keeps its queues.
-        queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable.
+        queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable: a key alone, such
+        as `order-42`, for a day (`OnceWithin`), or the row of a job (`Once`).
         timeout_ms: for all attempts together, and for waiting until there is room; default `send_timeout_ms`.
         """
         producer = self._sender()
@@ -290,7 +291,7 @@ class Producer(SendingCalls):
         message: Message,
         ordering_key: str | None,
         queue: MessageQueue | None,
-        once: Once | None,
+        once: Once | OnceWithin | str | None,
         timeout_ms: int | None,
     ) -> SendReceipt:
         tracer = self._client.tracer
@@ -303,7 +304,7 @@ class Producer(SendingCalls):
         else:
             outgoing = await self._prepare(topic, message, ordering_key, queue)
             receipts = await self._path.store(
-                outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
+                outgoing, ordering_key=ordering_key, queue=queue, once=identity_of(once), timeout_ms=timeout_ms
             )
             receipt = receipts[0]
         if tracer is not None:

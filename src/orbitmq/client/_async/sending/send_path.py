@@ -4,7 +4,7 @@ Rules of this file
 1. Room is taken before the first attempt and given back when the send has ended, however it ends.
 2. All attempts of a send share one time limit, one body and one unique id.
 3. A message that belongs to one queue (an ordering key, an explicit queue) is attempted once: a repeat behind later messages
-   would change their order, so it is the caller who decides. A message with a `Once` is repeated, on its own queue.
+   would change their order, so it is the caller who decides. A message with a key that the program gave is repeated, on its own queue.
 4. After a failure that may have stored the message, an idempotent send goes to the same queue again, where the broker recognises
    it, until that is sure or, where the program allows it, for a time; any other goes to another broker. A failure that certainly stored
    nothing always allows another broker.
@@ -23,13 +23,13 @@ from orbitmq.client._async.sending.broker_probes import BrokerProbes
 from orbitmq.client._async.sending.receipt import SendReceipt, receipts
 from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.client.answers import remote_error
-from orbitmq.client.message import Once, SendStatus
+from orbitmq.client.message import Once, OnceWithin, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, request_fields
 from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
 from orbitmq.client.sending.send_attempts import NOBODY, Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
-from orbitmq.client.sending.transient_scope import TransientScope, once_text
+from orbitmq.client.sending.transient_scope import TransientScope, once_text, within_text
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
@@ -64,7 +64,7 @@ class _Plan(NamedTuple):
 
     @property
     def is_callers(self) -> bool:
-        """The program gave a `Once`."""
+        """The program gave a `Once` or an `OnceWithin`."""
         return self.epoch is None and bool(self.once)
 
     @property
@@ -96,7 +96,7 @@ class SendPath:
         *,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
-        once: Once | None = None,
+        once: Once | OnceWithin | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """Until a broker has stored it: a receipt for each message. See `Producer.send` for the errors."""
@@ -107,7 +107,10 @@ class SendPath:
             await self._room.enter(size, limit_ms)
         try:
             if once is not None:
-                text = once_text(once.scope, once.epoch, once.key)
+                if isinstance(once, OnceWithin):
+                    text = within_text(outgoing.topic, once.scope, once.window_ms, once.key)
+                else:
+                    text = once_text(once.scope, once.epoch, once.key)
                 if not has_room(outgoing.properties, text):
                     raise MessageIllegalError(
                         f"the properties leave no room for the {len(text.encode())} bytes of {once!r}; "

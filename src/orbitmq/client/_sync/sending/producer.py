@@ -20,7 +20,7 @@ from orbitmq.client._sync.handler_threads import listening
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.sending.receipt import SendReceipt
 from orbitmq.client._sync.sending.transactions import MessageTransaction
-from orbitmq.client.message import Message, Once
+from orbitmq.client.message import Message, Once, OnceWithin
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.reply import Reply
 from orbitmq.client.stored import StoredMessage
@@ -47,7 +47,7 @@ class SendingCalls:
         priority: int | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
-        once: Once | None = None,
+        once: Once | OnceWithin | str | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait_stored: bool = True,
@@ -57,7 +57,8 @@ class SendingCalls:
 
         The parameters from `tag` to `wait_stored` are those of `Message`. ordering_key: messages with the same key go to the
         same queue and are consumed in the order in which their sends returned, as long as the topic keeps its queues.
-        queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable.
+        queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable: a key alone, such
+        as `order-42`, for a day (`OnceWithin`), or the row of a job (`Once`).
         timeout_ms: for all attempts together, and for waiting until there is room; default `send_timeout_ms`.
         """
         found = self._loop.run(
