@@ -84,7 +84,10 @@ def test_sql_over_a_view(spark: SparkSession, name_server: str, topic: str) -> N
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topc": "x"}, "there is no option 'topc' for reading (the options are nameServer, topic, subscribe"),
+        (
+            {"topc": "x"},
+            "there is no option 'topc' for reading (did you mean topic? the options are nameServer, topic, subscribe",
+        ),
         ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger has no effect on a batch read; it is for streams"),
         ({"topic": "no-such-topic"}, "know no topic 'no-such-topic'"),
         ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "200"}, "no connection to 127.0.0.1:1"),

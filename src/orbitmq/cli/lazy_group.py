@@ -61,8 +61,8 @@ class LazyGroup(TyperGroup):
 
         if name in ALIASES:
             return name, alias_command(name), args[1:]
-        import difflib
+        from orbitmq.nearest import nearest
 
-        near = difflib.get_close_matches(name, [*self.entries, *ALIASES], n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest(name, [*self.entries, *ALIASES])
+        meant = f" Did you mean {near!r}?" if near else ""
         ctx.fail(f"No such command {name!r}.{meant}")

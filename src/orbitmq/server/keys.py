@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.nearest import nearest
+
 ENVIRONMENT_PREFIX: Final = "ORBITMQ_"
 
 
@@ -126,22 +128,11 @@ class KeyTable:
 
     def nearest(self, name: str) -> str | None:
         """The known key that looks most like `name`, or None when none does. Costs a comparison with every key."""
-        folded: dict[str, str] = {}
-        for known in self._by_name:
-            folded.setdefault(known.lower(), known)
-        found = _similar(name.lower().replace("_", ""), folded)
-        return folded[found[0]] if found else None
+        return nearest(name.replace("_", ""), self._by_name)
 
     def nearest_environment(self, variable: str) -> str | None:
         """The known environment variable that looks most like `variable`."""
-        found = _similar(variable.upper(), self._by_environment)
-        return found[0] if found else None
-
-
-def _similar(name: str, known: Iterable[str]) -> list[str]:
-    import difflib  # for a mistake alone
-
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+        return nearest(variable, self._by_environment)
 
 
 def environment_name(key: str) -> str:

@@ -2,7 +2,8 @@
 
 Rules of this file
 1. Pure: text in, values out. Nothing is looked up, so every mistake in an option is found before a server or a file is asked.
-2. Names count in any letter case, as everywhere in Spark. An unknown one is an error that lists the known ones.
+2. Names count in any letter case, as everywhere in Spark. An unknown one is an error that names the nearest known one and lists
+   all.
 3. Every mistake is a `ConfigurationError` that names the option, what is wrong with it, and how it would be right.
 """
 
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
+from orbitmq.nearest import nearest
 from orbitmq.protocol.names import topic_name_problem
 
 Default = TypeVar("Default", int, None)
@@ -61,9 +63,11 @@ class GivenOptions:
         self._known = {option.name.lower(): option for option in known}
         for name in self._texts:
             if name not in self._known and name not in others:
+                names = [option.name for option in known]
+                near = nearest(name, names)
+                meant = f"did you mean {near}? " if near else ""
                 raise ConfigurationError(
-                    f"there is no option {name!r} for {purpose}",
-                    remedy=f"the options are {', '.join(option.name for option in known)}",
+                    f"there is no option {name!r} for {purpose}", remedy=f"{meant}the options are {', '.join(names)}"
                 )
 
     def __contains__(self, name: str) -> bool:

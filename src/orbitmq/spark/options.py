@@ -21,7 +21,7 @@ from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.connect_options import CONNECT_OPTIONS, connect_settings
-from orbitmq.spark.given_options import KAFKA_SERVERS, GivenOptions, Option, ReadKind
+from orbitmq.spark.given_options import KAFKA_SERVERS, NUMBER_MAX, SHOWN_CHARS, GivenOptions, Option, ReadKind
 from orbitmq.spark.typed.payload_options import PAYLOAD_READ_OPTIONS, PayloadOptions, payload_options
 
 READ_OPTIONS: Final = (
@@ -266,25 +266,36 @@ def _by_queue(given: GivenOptions, name: str, lowest: int) -> dict[MessageQueue,
     text = given.get(name) or ""
     try:
         topics = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, int]]])
-    except msgspec.DecodeError as error:
-        raise ConfigurationError(
-            f"option {name} cannot be read: {error}",
-            remedy='write for example {"orders": {"broker-a": {"0": 23, "1": 42}}}',
-        ) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _says_nothing(name, text, f": {error}") from error
     values: dict[MessageQueue, int] = {}
     for topic, brokers in topics.items():
         for broker_name, queues in brokers.items():
             for queue_id, value in queues.items():
-                if not queue_id.isdecimal():
+                if not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= len(str(NUMBER_MAX))):
                     raise ConfigurationError(
-                        f"option {name}: {queue_id!r} is no queue id (topic {topic!r}, broker {broker_name!r})"
+                        f"option {name}: {queue_id[:SHOWN_CHARS]!r} is no queue id (topic {topic!r}, broker {broker_name!r})"
                     )
                 if not lowest <= value < 2**63:
                     raise ConfigurationError(
                         f"option {name}: {value} is out of range (topic {topic!r}, broker {broker_name!r})"
                     )
                 values[_queue(name, topic, broker_name, int(queue_id))] = value
+    if not values:
+        raise _says_nothing(name, text)
     return values
+
+
+def _says_nothing(name: str, text: str, why: str = "") -> ConfigurationError:
+    """Of a text that names no queue, or cannot be read: it would begin or end at the default, and nobody meant that."""
+    what, value, words = "offsets", 23, f"{'earliest' if name.startswith('starting') else 'latest'}, or by queue "
+    if "Timestamp" in name:
+        what, value, words = "times", 1_700_000_000_000, "by queue, in milliseconds since 1970, "
+    shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
+    return ConfigurationError(
+        f"option {name}: {shown!r} says no {what}{why}",
+        remedy=f'write {words}{{"orders": {{"broker-a": {{"0": {value}}}}}}}',
+    )
 
 
 def _queue(option: str, topic: str, broker_name: str, queue_id: int) -> MessageQueue:

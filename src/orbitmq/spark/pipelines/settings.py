@@ -23,7 +23,6 @@ Rules of this file
 from __future__ import annotations
 
 import datetime
-import difflib
 import functools
 import inspect
 import math
@@ -38,6 +37,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.instants import span as span_of
 from orbitmq.limits.spark import PIPELINE_INSTANT_MS_MAX, PIPELINE_SPAN_MS_MAX
+from orbitmq.nearest import nearest
 from orbitmq.spark.pipelines.run import Summary
 from orbitmq.spark.workers import ready_workers
 
@@ -280,8 +280,8 @@ _MANY: Final[Mapping[Any, Form]] = {Sequence: Form.SEVERAL, tuple: Form.SEVERAL,
 def _known(name: str, known: Mapping[str, NamedSetting], what: str) -> NamedSetting:
     setting = known.get(name)
     if setting is None:
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
+        near = nearest(name, known)
+        meant = f"did you mean {near}? " if near else ""
         raise ConfigurationError(f"there is no {what}{name}", remedy=f"{meant}known are: {', '.join(known)}")
     return setting
 

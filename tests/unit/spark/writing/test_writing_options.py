@@ -43,6 +43,7 @@ def test_what_spark_hands_on_of_its_own_is_no_mistake():
     ("more", "words"),
     [
         ({"colour": "red"}, "no option 'colour' for writing .*nameServer, topic, producerGroup"),
+        ({"rowkeys": "id"}, "no option 'rowkeys' for writing .did you mean rowKey. the options are"),
         ({"path": "/x"}, "no option 'path' .*name the topic"),
         ({"nameServer": ""}, "nameServer is missing"),
         ({"topic": "a b"}, "option topic: "),
