@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,39 @@ def test_what_cannot_be_read_any_more_is_told_with_where_it_goes_on(
     assert (
         changes(spark, table=str(place), checkpoint=str(tmp_path / "d"), since_version=last, **given).rows_written == 1
     )
+
+
+def test_a_table_with_another_history_is_refused_however_many_versions_it_has(
+    spark: SparkSession, name_server: str, topic: str, tmp_path: Path
+) -> None:
+    place, backup = tmp_path / "table", tmp_path / "backup"
+
+    def run() -> int:
+        checkpoint = str(tmp_path / "checkpoint")
+        return changes(spark, table=str(place), to=topic, name_server=name_server, checkpoint=checkpoint).rows_written
+
+    write_deltalake(place, rows(1))
+    shutil.copytree(place, backup)
+    write_deltalake(place, rows(2), mode="append")
+    assert run() == 2
+    state = tmp_path / "checkpoint" / "changes.json"
+    kept = state.read_text()
+    state.write_text(json.dumps({name: value for name, value in json.loads(kept).items() if name != "last"}))
+    assert run() == 0, "a checkpoint of a release that kept no digest"
+    state.write_text(kept)
+
+    shutil.rmtree(place)
+    shutil.copytree(backup, place)
+    for number in (3, 4):
+        write_deltalake(place, rows(number), mode="append")
+        with pytest.raises(ConfigurationError, match=r"version 1 of the table .* is not the one that was written"):
+            run()
+    shutil.rmtree(place)
+    for number in (5, 6, 7):
+        write_deltalake(place, rows(number), mode="append")
+    with pytest.raises(ConfigurationError, match="is of the table with the id"):
+        run()
+    assert seen(name_server, topic) == Counter({("insert", 1, "n1"): 1, ("insert", 2, "n2"): 1})
 
 
 def _broken_at(monkeypatch: pytest.MonkeyPatch, step: Any, *, after: bool) -> None:

@@ -10,6 +10,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import uuid
@@ -108,9 +109,18 @@ class DeltaLog:
         first, _ = _newest_checkpoint(names, version)
         return all(f"{number:020d}.json" in names for number in range(first, version + 1))
 
+    def content(self, version: int) -> bytes | None:
+        """The file of a version; None where there is none."""
+        return self.place.under(f"{version:020d}.json").content()
+
+    def digest(self, version: int) -> str | None:
+        """What tells a version from another one under the same number; None where it is not in the log any more."""
+        content = self.content(version)
+        return None if content is None else hashlib.blake2b(content, digest_size=16).hexdigest()
+
     def actions(self, version: int) -> list[LogLine] | None:
         """What a version did; None where there is none."""
-        content = self.place.under(f"{version:020d}.json").content()
+        content = self.content(version)
         return None if content is None else self._parsed(content, f"{version:020d}.json")
 
     def check_last(self) -> None:

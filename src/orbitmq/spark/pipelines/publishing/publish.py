@@ -8,7 +8,8 @@ Its rows are named by their content, so the order in which they are read does no
 Rules of this file
 1. A version is noted when it is written. Whatever is repeated then is known to the brokers.
 2. Versions are written one after the other, in their order.
-3. A row that no broker takes ends the run, or lies in the quarantine file of its version before the version is noted.
+3. The checkpoint knows the last version by its content: numbers come again when another history is put in the table's place.
+4. A row that no broker takes ends the run, or lies in the quarantine file of its version before the version is noted.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from orbitmq.spark.log_files.places import FilePlace
+    from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 
 _FILE: Final = "changes.json"
 _POSITION: Final = "position"
@@ -52,11 +54,13 @@ _JSON_FORM: Final = {
 
 
 class WrittenVersions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint keeps. table: the id that Delta gives a table. next: the first version that is not written."""
+    """What a checkpoint keeps. table: the id that Delta gives a table. next: the first version that is not written. last: the digest of
+    the one before it, empty where none was written, or by a release that kept none."""
 
     table: str
     to: str
     next: Annotated[int, msgspec.Meta(ge=0)]
+    last: str = ""
 
 
 class ChangedRows(NamedTuple):
@@ -90,11 +94,12 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     stopped = False
     with held(folder), run.progress.stage("changes", None) as stage:
         written = written_of(folder, settings, str(table.metadata().id), table.version())
+        check_history(log, settings, written)
         for version in range(written.next, table.version() + 1):
             if run.stop.requested:
                 stopped = True
                 break
-            content = log.place.under(f"{version:020d}.json").content() if log.can_be_opened(version) else None
+            content = log.content(version) if log.can_be_opened(version) else None
             if has_feed is None and content is not None:
                 there = opened(settings.table, version).metadata().configuration
                 has_feed = (there.get(FEED_PROPERTY) or "").lower() == "true"
@@ -108,7 +113,7 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
                 broken += refused
                 versions += 1
                 stage.advance(count)
-            written = msgspec.structs.replace(written, next=version + 1)
+            written = msgspec.structs.replace(written, next=version + 1, last=log.digest(version) or "")
             replace_content(folder.under(_FILE), msgspec.json.encode(written))
     return Summary(
         pipeline="changes",
@@ -150,6 +155,18 @@ def written_of(folder: FilePlace, settings: ChangesSettings, table: str, version
             remedy="give the copy another checkpoint, and say with since-version where it begins",
         )
     return found
+
+
+def check_history(log: DeltaLog, settings: ChangesSettings, written: WrittenVersions) -> None:
+    """Raises ConfigurationError where the last version that was written is another one now. One that left the log cannot be compared."""
+    last = written.next - 1
+    found = log.digest(last) if written.last else None
+    if found not in (None, written.last):
+        raise ConfigurationError(
+            f"version {last} of the table {settings.table} is not the one that was written to topic {settings.to!r}: another history, "
+            "such as that of a copy, is in its place",
+            remedy="put back the table that was there; or give this one another checkpoint, and say with since-version where it begins",
+        )
 
 
 def _check_files(place: FilePlace, settings: ChangesSettings, version: int, plan: VersionPlan) -> None:

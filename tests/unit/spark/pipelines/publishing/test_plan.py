@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
-from orbitmq.spark.pipelines.publishing.publish import written_of
+from orbitmq.spark.pipelines.publishing.publish import WrittenVersions, check_history, written_of
 from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
 
 
@@ -20,14 +21,10 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{number}" for number in ids]})
 
 
-def content_of(log: DeltaLog, version: int) -> bytes | None:
-    return log.place.under(f"{version:020d}.json").content()
-
-
 def planned(place: Path, versions: int, *, has_feed: bool = False) -> list[VersionPlan]:
     log, found = DeltaLog(place_at(str(place))), []
     for version in range(versions):
-        plan = plan_version(str(place), version, content_of(log, version), has_feed=has_feed)
+        plan = plan_version(str(place), version, log.content(version), has_feed=has_feed)
         has_feed = plan.has_feed
         found.append(plan)
     return found
@@ -60,8 +57,8 @@ def test_what_was_changed_without_a_feed_is_told_and_a_feed_that_comes_later_cou
     DeltaTable(tmp_path).alter.set_table_properties({FEED_PROPERTY: "true"})
     DeltaTable(tmp_path).delete("id = 2")
     log = DeltaLog(place_at(str(tmp_path)))
-    assert plan_version("t", 2, content_of(log, 2), has_feed=False) == VersionPlan(Where.NOWHERE, (), True)
-    assert plan_version("t", 3, content_of(log, 3), has_feed=True).where is Where.FEED
+    assert plan_version("t", 2, log.content(2), has_feed=False) == VersionPlan(Where.NOWHERE, (), True)
+    assert plan_version("t", 3, log.content(3), has_feed=True).where is Where.FEED
 
 
 def test_a_version_that_left_the_log_is_told(tmp_path: Path) -> None:
@@ -88,3 +85,34 @@ def test_a_checkpoint_is_of_one_table_and_one_topic(tmp_path: Path) -> None:
     (tmp_path / "changes.json").write_text("{")
     with pytest.raises(StoreDamagedError, match="cannot be read"):
         written_of(folder, settings(tmp_path), "id-1", 3)
+
+
+def test_another_history_under_the_same_numbers_is_refused(tmp_path: Path) -> None:
+    """A copy from before the last version, written on elsewhere, has the id of the table and as many versions."""
+    place, copy = tmp_path / "table", tmp_path / "copy"
+    write_deltalake(place, rows(1))
+    shutil.copytree(place, copy)
+    for table, number in ((place, 2), (copy, 3)):
+        write_deltalake(table, rows(number), mode="append")
+        write_deltalake(table, rows(number), mode="append")
+    here, there = DeltaLog(place_at(str(place))), DeltaLog(place_at(str(copy)))
+    given = settings(tmp_path)
+    written = WrittenVersions(table="id-1", to="changes", next=2, last=here.digest(1) or "")
+    check_history(here, given, written)
+    with pytest.raises(
+        ConfigurationError, match=r"version 1 of the table /t is not the one that was written to topic 'changes'"
+    ):
+        check_history(there, given, written)
+    check_history(there, given, WrittenVersions(table="id-1", to="changes", next=1, last=here.digest(0) or ""))
+
+
+def test_without_a_digest_or_without_the_version_it_goes_on(tmp_path: Path) -> None:
+    """As after a release that kept none, and where retention has taken the version."""
+    write_deltalake(tmp_path, rows(1))
+    log = DeltaLog(place_at(str(tmp_path)))
+    assert (log.digest(1), log.content(1)) == (None, None)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "changes.json").write_text('{"table": "id-1", "to": "changes", "next": 1}')
+    check_history(log, settings(folder), written_of(place_at(str(folder)), settings(folder), "id-1", 0))
+    check_history(log, settings(folder), WrittenVersions(table="id-1", to="changes", next=2, last="0" * 32))
