@@ -61,8 +61,8 @@ to = "/data/archive"
 topic = ["orders", "payments"]
 ```
 
-The steps run one after the other in one session. An unknown part, pipeline or setting is an error before the first step begins, and a
-step that failed or was stopped is the last one.
+The steps run one after the other in one session. Whatever is wrong in the file is an error that names its line, before the first
+step begins. A step that failed or was stopped is the last one.
 """
 
 

@@ -69,9 +69,9 @@ def parse_instant_ms(name: str, text: str, now_ms: int, zone: datetime.tzinfo | 
 def _parse_moment_ms(name: str, text: str, now_ms: int, zone: datetime.tzinfo | None, span_form: str) -> int:
     if text == "now":
         return now_ms
-    if text.isascii() and text.isdigit():
-        return int(text)
     try:
+        if text.isascii() and text.isdigit():
+            return int(text)
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is None and zone is not None:
             moment = moment.replace(tzinfo=zone)

@@ -179,6 +179,9 @@ PIPELINE_SPAN_MS_MAX: Final = 100 * 366 * 86_400_000
 PIPELINE_INSTANT_MS_MAX: Final = 253_402_300_799_999
 """The latest instant of a setting: the end of the year 9999, where calendars end."""
 
+PIPELINE_FILE_DEPTH_MAX: Final = 32
+"""Tables and lists in each other in a setting of a file of pipelines; a name of Spark has some dots, each of which is a table."""
+
 PIPELINE_LOOK_MS: Final = 1_000
 """How often the driver looks whether it is asked to stop, and how far a job is, while the job runs."""
 

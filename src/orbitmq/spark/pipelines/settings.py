@@ -28,13 +28,13 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from orbitmq.client.connect_settings import MEANINGS, ConnectSettings
 from orbitmq.errors import ConfigurationError
-from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
+from orbitmq.instants import parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.instants import span as span_of
 from orbitmq.limits.spark import PIPELINE_INSTANT_MS_MAX, PIPELINE_SPAN_MS_MAX
 from orbitmq.nearest import nearest
@@ -243,15 +243,18 @@ def from_values(settings: Iterable[NamedSetting], given: Mapping[str, object], n
     found: dict[str, Any] = {}
     for name, value in given.items():
         setting = _known(name, known, "setting ")
+        if isinstance(value, datetime.date):  # which TOML has without quotes
+            value = value.isoformat()
         if isinstance(value, str) and setting.form is not Form.NAMED:
             value = _from_text(setting, value, name, now_ms) if setting.type is not bool else value
-        elif isinstance(value, datetime.datetime) and setting.setting.kind in (TimeKind.INSTANT, TimeKind.DUE):
-            value = moment_ms(value)
-        elif isinstance(value, datetime.date) and setting.type is str:
-            value = value.isoformat()
         found[setting.parameter] = _checked(setting, value, name)
     _require(known.values(), found, "")
     return found
+
+
+def optional(settings: Iterable[NamedSetting]) -> list[NamedSetting]:
+    """The same without what has to be given, for values that are looked at one by one."""
+    return [replace(setting, required=False) for setting in settings]
 
 
 def _outside_name(parameter: str, kind: TimeKind) -> str:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -41,10 +41,11 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.instants import parse_span_ms
 from orbitmq.limits.spark import SERVICE_NAME_CHARS_MAX, SERVICE_PARTS_MAX, SERVICE_STOP_MS, SERVICE_STOP_MS_MAX
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
-from orbitmq.spark.pipelines.pipeline_file import session_of, table_of, text_of, toml_of, with_defaults
+from orbitmq.spark.pipelines.pipeline_file import session_of, with_defaults
 from orbitmq.spark.pipelines.serving.stream_settings import TableStreamSettings, TopicStreamSettings, plain_place
 from orbitmq.spark.pipelines.serving.timetable import Timetable
-from orbitmq.spark.pipelines.settings import Pipeline, Setting, TimeKind, from_values, settings_of
+from orbitmq.spark.pipelines.settings import Pipeline, Setting, TimeKind, from_values, optional, settings_of
+from orbitmq.spark.pipelines.toml_file import TomlFile
 from orbitmq.timing.recurrence.rule import Rule
 
 _PARTS: Final = ("spark", "service", "defaults", "stream", "job")
@@ -153,17 +154,16 @@ class Mistake(NamedTuple):
 
 def read_service_file(path: str | Path) -> ServiceFile:
     """Raises ConfigurationError that tells every mistake, a line for each. Nothing is asked or made."""
-    content = toml_of(path, _PARTS)
-    lines = _Lines(text_of(path))
-    reading = _FileReading(table_of(content, "defaults", path), lines, SystemClock().now_ms())
-    service = reading.service(table_of(content, "service", path))
+    file = TomlFile(path, _PARTS)
+    reading = _FileReading(file, SystemClock().now_ms())
+    service = reading.service(file.table("service"))
     parts = [
         part
         for kind in ("stream", "job")
-        for number, table in enumerate(_tables(content, kind, path))
+        for number, table in enumerate(file.tables(kind))
         if (part := reading.part(kind, number, table)) is not None
     ]
-    reading.check_together(parts, content)
+    reading.check_together(parts)
     if reading.mistakes:
         raise ConfigurationError(
             "\n".join(
@@ -171,7 +171,7 @@ def read_service_file(path: str | Path) -> ServiceFile:
             )
         )
     assert service is not None
-    return ServiceFile(service, *session_of(content, path), tuple(parts))
+    return ServiceFile(service, *session_of(file), tuple(parts))
 
 
 def job_named(name: str) -> Pipeline:
@@ -190,9 +190,9 @@ def job_named(name: str) -> Pipeline:
 class _FileReading:
     """Reads part after part, and collects what is wrong."""
 
-    def __init__(self, defaults: Mapping[str, Any], lines: _Lines, now_ms: int) -> None:
-        self._defaults = defaults
-        self._lines = lines
+    def __init__(self, file: TomlFile, now_ms: int) -> None:
+        self._file = file
+        self._defaults = file.table("defaults")
         self._now_ms = now_ms
         self._used: set[str] = set()
         self._names: set[str] = set()
@@ -237,9 +237,9 @@ class _FileReading:
             return None
         return ServicePart(str(name), str(does), settings_type, given, timetable)
 
-    def check_together(self, parts: Sequence[ServicePart], content: Mapping[str, Any]) -> None:
+    def check_together(self, parts: Sequence[ServicePart]) -> None:
         """What no part alone can know."""
-        count = len(content.get("stream", [])) + len(content.get("job", []))
+        count = len(self._file.tables("stream")) + len(self._file.tables("job"))
         if not count:
             self.mistakes.append(Mistake(None, "it has no stream and no job", "begin one with [[stream]] or [[job]]"))
         if count > SERVICE_PARTS_MAX:
@@ -262,7 +262,7 @@ class _FileReading:
         """The settings; None after a mistake. Each one is read alone first, so that all mistakes are told."""
         settings = settings_of(settings_type)
         before = len(self.mistakes)
-        alone = [replace(setting, required=False) for setting in settings]
+        alone = optional(settings)
         for name, value in given.items():
             self._attempt(at, name, where, functools.partial(from_values, alone, {name: value}, self._now_ms))
         for setting in settings:
@@ -280,7 +280,7 @@ class _FileReading:
             return None
 
     def _wrong(self, at: tuple[str, int], key: str, text: str, remedy: str | None) -> None:
-        self.mistakes.append(Mistake(self._lines.line_of(*at, key), text, remedy))
+        self.mistakes.append(Mistake(self._file.line_of(*at, key), text, remedy))
 
 
 def _settings_type(kind: str, does: object) -> type:
@@ -322,13 +322,6 @@ def _places_of_its_own(part: ServicePart) -> Iterator[str]:
             yield str(part.given[name])
 
 
-def _tables(content: Mapping[str, Any], kind: str, path: str | Path) -> list[Mapping[str, Any]]:
-    found = content.get(kind, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ConfigurationError(f"{path}: {kind} is no list of tables", remedy=f"begin each one with [[{kind}]]")
-    return found
-
-
 def _place(mistake: Mistake) -> int:
     return mistake.line or 0
 
@@ -336,24 +329,3 @@ def _place(mistake: Mistake) -> int:
 def _told(mistake: Mistake) -> str:
     line = "" if mistake.line is None else f"line {mistake.line}, "
     return f"  {line}{mistake.text}{'' if mistake.remedy is None else f' ({mistake.remedy})'}"
-
-
-class _Lines:
-    """Where tables and keys of a file stand. TOML's reader does not tell; of what is written in another way than usual the table counts."""
-
-    def __init__(self, text: str) -> None:
-        self._heads: dict[tuple[str, int], int] = {}
-        self._keys: dict[tuple[str, int, str], int] = {}
-        counts: dict[str, int] = {}
-        table = ("", 0)
-        for number, line in enumerate(text.splitlines(), 1):
-            if head := re.match(r"\s*\[\[?\s*([\w-]+)\s*(\]|\.)", line):
-                if head[2] == "]":
-                    table = (head[1], counts.get(head[1], 0))
-                    counts[head[1]] = table[1] + 1
-                    self._heads[table] = number
-            elif key := re.match(r"""\s*["']?([\w.-]+)["']?\s*=""", line):
-                self._keys.setdefault((*table, key[1]), number)
-
-    def line_of(self, table: str, number: int, key: str) -> int | None:
-        return self._keys.get((table, number, key), self._heads.get((table, number)))
