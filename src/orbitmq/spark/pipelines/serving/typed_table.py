@@ -6,7 +6,8 @@ changes in the commit that adds the files, so a batch that Spark runs again find
 Rules of this file
 1. The quarantine is committed first. A batch whose rows are in the table is done, and nothing of it is looked at again.
 2. A batch that is run again and finds other rows broken than its quarantine has is refused: some would be in neither table, or in both.
-3. The application is named after the query, whose name goes with its checkpoint: a new checkpoint counts batches anew.
+3. Every batch is committed, so numbers of the table have no gap: where one is, rows were lost, and nothing is put behind it.
+4. The application is named after the query, whose name goes with its checkpoint: a new checkpoint counts batches anew.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ class TypedTable:
         good, bad = _without(schema, _NOT_IN_TABLE), _without(schema, _NOT_IN_QUARANTINE)
         table, snapshot = begun(self._to, ArchiveForm(source=SourceKind.TYPED), good)
         aside, aside_snapshot = begun(self._quarantine, ArchiveForm(source=SourceKind.UNDECODED), bad)
-        if snapshot.applications.get(application, -1) >= batch_id:
+        last = snapshot.applications.get(application, -1)
+        if last >= batch_id:
             return
+        self._check_next(last, batch_id)
         landed = self._land(batch, good.names, bad.names)
         broken = [file for one in landed for file in one.bad]
         count = sum(file.rows for file in broken)
@@ -77,6 +80,17 @@ class TypedTable:
         whole = [file for one in landed for file in one.good]
         _commit(table, snapshot, whole, {application: batch_id}, good.names)
         self.stored[batch_id] = sum(file.rows for file in whole), count
+
+    def _check_next(self, last: int, batch_id: int) -> None:
+        """StoreDamagedError where batches between the last one of the table and this one are not there: Spark runs one only when the one
+        before it was stored."""
+        if batch_id > last + 1:
+            stored = f"ends with batch {last}" if last >= 0 else "has no batch of it"
+            raise StoreDamagedError(
+                f"batch {batch_id} of the stream is to be stored, and the table {self._to} {stored}: the rows between them are missing, as "
+                "after a restore, or where the table was made anew",
+                remedy="put back the version that has them; or give the stream a new checkpoint and a new table: it reads everything again",
+            )
 
     def _query_id(self) -> str:
         """That of the checkpoint, where Spark notes it before the first batch."""

@@ -194,6 +194,31 @@ def test_a_new_checkpoint_counts_anew(tables: Tables) -> None:
     assert tables.stored() == parted(range(20))
 
 
+def test_a_batch_without_rows_leaves_no_gap(tables: Tables) -> None:
+    for number, offsets in enumerate((range(10), range(0), range(5, 6), range(11, 12))):
+        tables.sink().store(Frame(offsets), number)  # type: ignore[arg-type]
+    assert tables.stored() == ([1, 2, 3, 4, 6, 7, 8, 9, 11], [0, 5, 5])
+
+
+@pytest.mark.parametrize(
+    ("stored", "next_batch", "said"),
+    [
+        (2, 3, "batch 3 of the stream is to be stored, and the table .*good ends with batch 1: the rows between"),
+        (2, 9, "batch 9 .* ends with batch 1"),
+        (0, 1, "batch 1 .* has no batch of it"),
+    ],
+)
+def test_a_gap_between_batches_is_refused(tables: Tables, stored: int, next_batch: int, said: str) -> None:
+    """As after a restore of the table to an older version, or after it was deleted, under a checkpoint that goes on."""
+    for number in range(stored):
+        tables.sink().store(Frame(range(10 * number, 10 * number + 10)), number)  # type: ignore[arg-type]
+    with pytest.raises(StoreDamagedError, match=said):
+        tables.sink().store(Frame(range(90, 100)), next_batch)  # type: ignore[arg-type]
+    assert tables.stored() == parted(range(10 * stored)), "nothing of the batch is in either table"
+    tables.sink().store(Frame(range(10 * stored, 10 * stored + 10)), stored)  # type: ignore[arg-type]
+    assert tables.stored() == parted(range(10 * stored + 10))
+
+
 def test_a_table_of_somebody_else_is_refused(tables: Tables) -> None:
     DeltaTable.create(tables.root / "good", pa.schema([("id", pa.int64())]))
     with pytest.raises(ConfigurationError, match="no archive of orbitmq"):
