@@ -9,7 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.columns.message_columns import COLUMN_TYPES, PROPERTIES, PropertiesForm, column_types
 from orbitmq.errors import ConfigurationError
@@ -19,7 +19,8 @@ from orbitmq.spark.typed.decoding import payload_rules
 from orbitmq.spark.typed.payload_options import PayloadMode
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
 
 NO_OTHERS: Final[Mapping[str, str | None]] = {}
 
@@ -83,6 +84,57 @@ def check_columns(
     return tuple(schema.fieldNames()), properties
 
 
+def arrow_of(schema: StructType) -> pa.Schema:
+    """The schema of the rows in Arrow, times in UTC. `char(n)` and `varchar(n)` are strings, which nobody pads or cuts.
+    `ConfigurationError` for a type that no message has."""
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(_with_strings(schema, ""), timezone="UTC")
+    except PySparkTypeError as error:
+        raise ConfigurationError(
+            f"a column is of a type that no message has: {error}",
+            remedy="use string, binary, boolean, a number, date, timestamp, array, map or struct",
+        ) from error
+
+
+def _with_strings(kind: DataType, path: str) -> Any:
+    """The type with strings in the place of `char(n)` and `varchar(n)`."""
+    from pyspark.sql.types import (
+        ArrayType,
+        CharType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        VarcharType,
+        VariantType,
+    )
+
+    if isinstance(kind, VariantType):
+        raise ConfigurationError(
+            f"{path} is a variant, which is bytes in a form of Spark's own: no body is written so",
+            remedy="read a string and make it one in the query, parse_json(...); write to_json(...) of it, or a struct of its fields",
+        )
+    if isinstance(kind, CharType | VarcharType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_strings(kind.elementType, f"{path}[]"), kind.containsNull)
+    if isinstance(kind, MapType):
+        keys, values = (_with_strings(one, f"{path}[]") for one in (kind.keyType, kind.valueType))
+        return MapType(keys, values, kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        inner = [(field, f"{path}.{field.name}" if path else field.name) for field in kind.fields]
+        return StructType(
+            [
+                StructField(field.name, _with_strings(field.dataType, place), field.nullable, field.metadata)
+                for field, place in inner
+            ]
+        )
+    return kind
+
+
 def row_view(schema: StructType, options: ReadOptions) -> tuple[tuple[str, ...], PropertiesForm, RowView | None]:
     """The columns that are fetched, the form of their `properties`, and what becomes of them; None for nothing.
 
@@ -93,9 +145,7 @@ def row_view(schema: StructType, options: ReadOptions) -> tuple[tuple[str, ...],
     names, form = check_columns(schema, options.properties, others)
     if payload is None and not set(names) & set(others):
         return names, form, None
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_of(schema)
     rules = None
     if payload is not None:
         if "payload" not in names:

@@ -7,9 +7,10 @@ Rules of this file
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -125,6 +126,13 @@ def payload_rules(options: PayloadOptions, kind: Any) -> PayloadRules:
     return PayloadRules(options=options, kind=kind, schema=given)
 
 
+_CHARS: Final = re.compile(
+    r"""(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(?:varchar|char|character)\s*\(\s*\d+\s*\)""",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names and comments in quotes, and outside of them `char(n)` and `varchar(n)`, which Spark's workers do not know in a column: strings."""
+
+
 def payload_schema(options: PayloadOptions) -> str:
     """The type of `payload` in Spark's DDL, where the user's own schema does not say it."""
     if options.format is not PayloadFormat.JSON:
@@ -139,4 +147,4 @@ def payload_schema(options: PayloadOptions) -> str:
             "nothing says which fields payloads have",
             remedy='give the option payloadSchema, for example "id bigint, name string", or a schema with a column payload',
         )
-    return f"struct<{options.schema}>"
+    return f"struct<{_CHARS.sub(lambda found: found[1] or 'string', options.schema)}>"

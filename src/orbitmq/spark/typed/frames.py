@@ -13,6 +13,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.given_options import GivenOptions
 from orbitmq.spark.reading.row_view import PAYLOAD_COLUMNS, RowView, shaped
+from orbitmq.spark.row_schema import arrow_of
 from orbitmq.spark.typed.decoding import payload_rules, payload_schema
 from orbitmq.spark.typed.payload_options import PAYLOAD_READ_OPTIONS, payload_options
 
@@ -32,7 +33,6 @@ def decoded(frame: DataFrame, **options: str) -> DataFrame:
     given = payload_options(GivenOptions(options, PAYLOAD_READ_OPTIONS, "decoding"))
     if given is None:
         raise ConfigurationError("nothing says what the bodies hold", remedy='for example payload="json"')
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     if dict(frame.dtypes).get("body") != "binary":
@@ -41,7 +41,7 @@ def decoded(frame: DataFrame, **options: str) -> DataFrame:
     made = frame.sparkSession.createDataFrame([], ddl).schema
     fields = [field for one in frame.schema.fields for field in (made.fields if one.name == "body" else [one])]
     schema = StructType(fields)
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_of(schema)
     view = RowView(arrow, payload_rules(given, arrow.field("payload").type).renewed())
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

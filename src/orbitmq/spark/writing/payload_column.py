@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.row_schema import arrow_of
 from orbitmq.spark.typed.encoding import encoding_rules
 from orbitmq.spark.writing_options import WriteOptions
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 def with_encoding(options: WriteOptions, schema: StructType) -> tuple[WriteOptions, StructType]:
     """The options with what it takes to encode, and the schema of the rows as they are then. `ConfigurationError`."""
-    from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     assert options.payload is not None
@@ -31,7 +31,7 @@ def with_encoding(options: WriteOptions, schema: StructType) -> tuple[WriteOptio
             remedy="make one: struct(id, amount) AS payload; or leave the option payload out",
         )
     [place] = places
-    kind = _nullable(to_arrow_type(schema.fields[place].dataType, timezone="UTC"))
+    kind = _nullable(arrow_of(StructType([schema.fields[place]])).field(0).type)
     fields = list(schema.fields)
     fields[place] = StructField("body", BinaryType())
     rules = encoding_rules(options.payload, kind, place)

@@ -10,7 +10,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType  # noqa: E402
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, VariantType  # noqa: E402
 
 from orbitmq.errors import ConfigurationError, MessageIllegalError  # noqa: E402
 from orbitmq.spark.source import OrbitmqSource  # noqa: E402
@@ -97,6 +97,11 @@ def test_a_payload_stands_in_the_place_of_a_body() -> None:
         (StructType([StructField("payload", ORDER), StructField("body", StringType())]), {"payload": "json"}, "column body is there twice"),
         (StructType([StructField("payload", ORDER)]), {}, "column 'payload' is nothing that a message has"),
         (StructType([StructField("payload", StringType())]), {"payload": "json"}, "column payload is string .it is a struct"),
+        (
+            StructType([StructField("payload", StructType([StructField("v", VariantType())]))]),
+            {"payload": "json"},
+            r"payload\.v is a variant, .*write to_json",
+        ),
         (
             StructType([StructField("payload", StructType([StructField("id", DoubleType())]))]),
             {"payload": "avro", "payloadSchema": AVRO},

@@ -22,7 +22,9 @@ from row_model import Unfit, json_payload  # noqa: E402
 from orbitmq.errors import ConfigurationError  # noqa: E402
 from orbitmq.spark.typed import json_payloads  # noqa: E402
 from orbitmq.spark.typed.decoded import check_type, library, row_by_row  # noqa: E402
+from orbitmq.spark.typed.decoding import payload_schema  # noqa: E402
 from orbitmq.spark.typed.json_payloads import JsonDecoder  # noqa: E402
+from orbitmq.spark.typed.payload_options import PayloadFormat, PayloadOptions  # noqa: E402
 
 ORDER = pa.struct(
     [
@@ -262,6 +264,21 @@ def nested(depth: int) -> Any:
 def test_schemas_that_no_payload_has(kind: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         check_type(kind)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("id bigint, name varchar(10)", "id bigint, name string"),
+        ("a: CHAR ( 3 ), b array<Character(4)>", "a: string, b array<string>"),
+        ("to struct<char: char(3), varchar int>", "to struct<char: string, varchar int>"),
+        ("`char(3)` int COMMENT 'a varchar(4)', b int", "`char(3)` int COMMENT 'a varchar(4)', b int"),
+        ("`a``char(3)` int, my_char string", "`a``char(3)` int, my_char string"),
+    ],
+)
+def test_texts_of_a_length_are_strings_in_a_schema(given: str, made: str) -> None:
+    """Spark's own workers know no column of such a type."""
+    assert payload_schema(PayloadOptions(format=PayloadFormat.JSON, schema=given)) == f"struct<{made}>"
 
 
 def test_a_package_that_is_missing_is_named() -> None:
