@@ -196,7 +196,7 @@ REPLAY_RETRY_TIMEOUT_MS: Final = 60_000
 
 # --- typed payloads --------------------------------------------------------------------------------------------------
 PAYLOAD_SCHEMA_CHARS_MAX: Final = 1024 * 1024
-"""The text of a schema: it travels in the plan of every query, and a megabyte holds ten thousand fields."""
+"""The text of a schema, or the bytes of its file: it travels in the plan of every query, and a megabyte holds ten thousand fields."""
 
 PAYLOAD_FIELDS_MAX: Final = 2_000
 """Fields of a payload, inner ones too: each is a column of its own in memory, also where no message has it."""

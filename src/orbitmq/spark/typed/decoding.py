@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import PAYLOAD_SCHEMA_CHARS_MAX
+from orbitmq.spark.typed.named_file import content_of, text_of
 from orbitmq.spark.typed.payload_options import PayloadFormat, PayloadFraming, PayloadOptions
 
 if TYPE_CHECKING:
@@ -89,29 +89,19 @@ def given_schema(options: PayloadOptions) -> GivenSchema:
     if options.format is PayloadFormat.JSON:
         return GivenSchema()
     if options.format is PayloadFormat.PROTOBUF:
-        return GivenSchema(descriptors=_file(text or ""))
+        return GivenSchema(descriptors=content_of("payloadSchema", text or "", PAYLOAD_SCHEMA_CHARS_MAX, _NAME_A_FILE))
     if text is None:
         assert options.registry is not None
         from orbitmq.spark.typed.registry import registry_of
 
         newest = registry_of(options.registry).newest()
         return GivenSchema(newest.texts, schema_id=newest.schema_id)
-    return GivenSchema((text if text.startswith(("{", "[", '"')) else _file(text).decode("utf-8", "replace"),))
+    if not text.startswith(("{", "[", '"')):
+        text = text_of("payloadSchema", text, PAYLOAD_SCHEMA_CHARS_MAX, _NAME_A_FILE)
+    return GivenSchema((text,))
 
 
-def _file(path: str) -> bytes:
-    try:
-        content = Path(path).read_bytes()
-    except OSError as problem:
-        raise ConfigurationError(
-            f"option payloadSchema: {problem}",
-            remedy="name a file on the driver's machine; its content travels to the workers",
-        ) from problem
-    if len(content) > PAYLOAD_SCHEMA_CHARS_MAX:
-        raise ConfigurationError(
-            f"the schema in {path} has {len(content)} bytes; {PAYLOAD_SCHEMA_CHARS_MAX} are allowed"
-        )
-    return content
+_NAME_A_FILE: Final = "name the file of a schema on the driver's machine; its content travels to the workers"
 
 
 def payload_rules(options: PayloadOptions, kind: Any) -> PayloadRules:

@@ -13,10 +13,10 @@ Rules of this file
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError, SchemaUnavailableError
+from orbitmq.limits.client import CLIENT_SECRET_BYTES_MAX
 from orbitmq.limits.spark import (
     PAYLOAD_REFERENCES_MAX,
     PAYLOAD_REGISTRIES_MAX,
@@ -26,6 +26,7 @@ from orbitmq.limits.spark import (
     PAYLOAD_SCHEMAS_MAX,
 )
 from orbitmq.spark.typed.decoded import library, reason_of
+from orbitmq.spark.typed.named_file import text_of
 from orbitmq.spark.typed.payload_options import RegistryOptions
 
 NOT_FOUND: Final = 404
@@ -50,11 +51,7 @@ class SchemaRegistry:
             "max.retries": PAYLOAD_REGISTRY_RETRIES,
         }
         if options.user is not None and options.secret_file is not None:
-            try:
-                secret = Path(options.secret_file).read_text(encoding="utf-8").strip()
-            except OSError as problem:
-                raise ConfigurationError(f"option payloadRegistrySecretFile: {problem}") from problem
-            settings["basic.auth.user.info"] = f"{options.user}:{secret}"
+            settings["basic.auth.user.info"] = f"{options.user}:{_secret(options.secret_file)}"
         self._client = client(settings)
         self._known: dict[tuple[str, int], RegisteredTexts] = {}
 
@@ -133,6 +130,16 @@ class SchemaRegistry:
 
     def _place(self, subject: str) -> str:
         return f"subject {subject!r} of the schema registry {self._options.url}"
+
+
+def _secret(path: str) -> str:
+    """What a file holds, without space around it. It is in no error."""
+    remedy = "the file holds the secret, one line of text"
+    secret = text_of("payloadRegistrySecretFile", path, CLIENT_SECRET_BYTES_MAX, remedy).strip()
+    if len(secret.splitlines()) != 1:
+        what = "several lines" if secret else "nothing in it"
+        raise ConfigurationError(f"option payloadRegistrySecretFile: {path} has {what}", remedy=remedy)
+    return secret
 
 
 _LOOK: Final = "look whether it is a registry, runs and can be reached from the driver; then start the query again, nothing is lost"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,37 @@ def test_the_secret_comes_from_a_file(server: RegistryServer, tmp_path: Path) ->
         SchemaRegistry(options)
     secret.write_text("hidden\n", encoding="ascii")
     assert SchemaRegistry(options).newest().texts == (FIRST,)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"hidden\xff", "is no text in UTF-8"),
+        (b"hidden\nsecond\n", "has several lines"),
+        (b"hidden\r\nsecond", "has several lines"),
+        (b" \n\n", "has nothing in it"),
+        (b"hidden" * 100_000, "has more than 65536 bytes"),
+    ],
+)
+def test_a_secret_that_is_not_one_line_of_text_is_refused_and_not_shown(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    secret = tmp_path / "file"
+    secret.write_bytes(content)
+    options = RegistryOptions(url="http://host", subjects=("orders-value",), user="me", secret_file=str(secret))
+    with pytest.raises(
+        ConfigurationError, match=f"option payloadRegistrySecretFile: .*file {said} .*one line of text"
+    ) as caught:
+        SchemaRegistry(options)
+    told = "".join(traceback.format_exception(caught.value))
+    assert not any(word in told for word in ("hidden", "second", "0xff"))
+
+
+def test_a_pipe_is_no_secret(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    options = RegistryOptions(url="http://host", subjects=("s",), user="me", secret_file=str(tmp_path / "pipe"))
+    with pytest.raises(ConfigurationError, match="pipe is a directory, pipe or device, not a file"):
+        SchemaRegistry(options)
 
 
 @pytest.mark.parametrize(
