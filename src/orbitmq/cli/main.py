@@ -52,7 +52,9 @@ COMMANDS: Final = {
         "orbitmq.cli.archives",
         "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows, import old ones.",
     ),
-    "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, mend, hand-over."),
+    "store": CommandEntry(
+        "orbitmq.cli.stores", "Store directories: check, dump, stat, backup, verify, restore, mend, hand-over."
+    ),
     "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": CommandEntry("orbitmq.cli.completion", "Print a shell's completion script."),
     "mqadmin": CommandEntry(

@@ -1,5 +1,5 @@
 """`orbitmq store`: check, dump, stat of a store directory, without a server and without changing a byte; mending it from another copy; and
-leaving it for RocketMQ.
+leaving it for RocketMQ. Backups are in `backups`.
 
 Rules of this file
 1. But for `hand-over` and `mend` a store is opened for reading only, ours or RocketMQ's, also while a server runs on it; what a running
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orbitmq.cli.backups import add_to
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import note, print_json, show_record, show_rows
 from orbitmq.cli.serving import ConfigOption, SetOption
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from orbitmq.store.check import CheckReport
 
 app = typer.Typer(
-    help="Store directories: check, dump, stat, mend, hand-over.",
+    help="Store directories: check, dump, stat, backup, verify, restore, mend, hand-over.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
+add_to(app)
 
 DirectoryArgument = Annotated[
     Path,

@@ -149,3 +149,14 @@ shorter."""
 
 RAW_TOPIC_BYTES_MAX: Final = 255
 """Longest name of a topic in another log: it becomes the name of a directory."""
+
+# --- backups -------------------------------------------------------------------------------------------------------
+BACKUP_PIECE_BYTES: Final = 256 * 1024
+"""What a backup reads and compares at a time: fits the cache of a core, and a hole of that size is not copied."""
+
+BACKUP_TRIES_MAX: Final = 8
+"""How often a backup begins a part anew whose files are replaced or removed while it is copied. The next try has little left to copy, so a
+second one is rare."""
+
+BACKUP_QUIET_NS: Final = 1_000_000_000
+"""A file that changed so short before it was copied is looked at again by the next run: the clock of the file system may be coarse."""

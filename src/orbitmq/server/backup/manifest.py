@@ -1,0 +1,94 @@
+"""What is written down of a backup: its files, their digests, and by what the files that they were copied from are recognised.
+
+A line of JSON and a line with its CRC-32. Reads and writes no file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store.blocks import check_version
+from orbitmq.store.files import Fingerprint
+
+MANIFEST_FILE: Final = "backup.json"
+_VERSION: Final = 1
+
+
+class BackupFile(msgspec.Struct, frozen=True):
+    """One file of a backup."""
+
+    size: int
+    end: int
+    """What counts of it, in bytes: the rest reads as zeros, or comes from a run that was broken off."""
+    digest: str
+    """Of the bytes up to `end`; see `PieceDigest`."""
+    source: Fingerprint | None = None
+    """Of the file that it was copied from, whole; None where that may have changed without another fingerprint, or was not copied whole."""
+    is_private: bool = False
+    """Nobody but its owner may read it."""
+
+
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
+    store: str
+    """Id of the store (`orbitmq.id`); empty where it had none yet."""
+    taken_at_ms: int
+    """Wall time at the beginning of the run; what was acknowledged before is in the backup."""
+    end: int
+    """Where the copied log ends."""
+    files: dict[str, BackupFile] = {}
+    """By path in the store."""
+    staged: list[str] = []
+    """Paths of files that this run copied; they lie in `new` until it has ended."""
+    version: int = _VERSION
+
+
+class _AnyVersion(msgspec.Struct):
+    """What every version of a manifest has."""
+
+    version: int
+
+
+def encode_manifest(manifest: BackupManifest) -> bytes:
+    line = msgspec.json.encode(manifest)
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def decode_manifest(content: bytes) -> BackupManifest:
+    """Raises StoreDamagedError."""
+    line, _, rest = content.partition(b"\n")
+    remedy = "take another backup, or a new one into an empty directory"
+    if rest.strip() != b"%08x" % zlib.crc32(line):
+        raise StoreDamagedError(f"{MANIFEST_FILE} of the backup fails its check", remedy=remedy)
+    try:
+        check_version(MANIFEST_FILE, msgspec.json.decode(line, type=_AnyVersion).version, _VERSION)
+        return msgspec.json.decode(line, type=BackupManifest)
+    except msgspec.MsgspecError as error:
+        raise StoreDamagedError(f"{MANIFEST_FILE} of the backup cannot be read: {error}", remedy=remedy) from error
+
+
+def why_not_onto(before: BackupManifest, store: str, log_end: int) -> str:
+    """Why a store may not be copied over an earlier backup; empty where it may."""
+    if not before.files:
+        return ""
+    if before.store and before.store != store:
+        return f"it is of the store {before.store}, and this one is {store or 'without an id'}"
+    if log_end < before.end:
+        return f"its log ends at {before.end}, that of the store at {log_end}: the store is older, and has lost what the backup has"
+    return ""
+
+
+def is_kept(before: BackupFile | None, fingerprint: Fingerprint | None) -> bool:
+    """Whether a file of the store is the one that was copied before, and holds what it held."""
+    return before is not None and fingerprint is not None and before.source == fingerprint
+
+
+def sure_fingerprint(
+    before: Fingerprint | None, after: Fingerprint | None, began_ns: int, quiet_ns: int
+) -> Fingerprint | None:
+    """By what a file is recognised that was copied between two looks at it, the first one at `began_ns` (wall time); None where it may have
+    changed meanwhile. Times of change are ticks of the system: two changes within one are told apart only if the first one is older."""
+    return before if before is not None and before == after and before[1] + quiet_ns < began_ns else None

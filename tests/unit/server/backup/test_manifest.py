@@ -1,0 +1,83 @@
+"""The manifest of a backup, and what is decided by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.server.backup.manifest import (
+    BackupFile,
+    BackupManifest,
+    decode_manifest,
+    encode_manifest,
+    is_kept,
+    sure_fingerprint,
+    why_not_onto,
+)
+
+FILE = BackupFile(100, 50, "ab", (1, 2_000_000_001, 100), True)
+MANIFEST = BackupManifest(store="s", taken_at_ms=1, end=1000, files={"config/a.json": FILE}, staged=["config/a.json"])
+
+
+def test_it_comes_back_as_it_was_written() -> None:
+    assert decode_manifest(encode_manifest(MANIFEST)) == MANIFEST
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", encode_manifest(MANIFEST)[:-20], b"{}\n44e9c0b0\n"])
+def test_what_is_torn_or_no_manifest_is_refused(content: bytes) -> None:
+    with pytest.raises(StoreDamagedError, match="of the backup"):
+        decode_manifest(content)
+
+
+def test_one_of_a_later_version_is_refused_by_name() -> None:
+    later = BackupManifest(store="s", taken_at_ms=1, end=0, version=2)
+    with pytest.raises(StoreDamagedError, match="a later version of orbitmq"):
+        decode_manifest(encode_manifest(later))
+
+
+@pytest.mark.parametrize(
+    ("store", "end", "why"),
+    [
+        ("s", 1000, ""),
+        ("s", 2000, ""),
+        ("t", 2000, "of the store s"),
+        ("", 2000, "without an id"),
+        ("s", 999, "is older"),
+    ],
+)
+def test_another_store_or_an_older_one_goes_elsewhere(store: str, end: int, why: str) -> None:
+    found = why_not_onto(MANIFEST, store, end)
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_a_store_that_had_no_id_yet_may_have_one() -> None:
+    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0, files={"abort": FILE}), "t", 10) == ""
+
+
+def test_before_the_first_run_any_store_may_come() -> None:
+    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0), "t", 0) == ""
+
+
+def test_a_file_is_kept_by_its_fingerprint() -> None:
+    assert is_kept(FILE, FILE.source)
+    assert not is_kept(FILE, (1, 2_000_000_002, 100))
+    assert not is_kept(FILE, None)
+    assert not is_kept(None, FILE.source)
+    assert not is_kept(BackupFile(100, 50, "ab"), (1, 2, 100)), "what may have changed unnoticed is copied again"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "began_ns", "is_sure"),
+    [
+        ((1, 1_000, 5), (1, 1_000, 5), 5_001, True),
+        ((1, 1_000, 5), (1, 1_001, 5), 5_001, False),
+        ((1, 1_000, 5), (1, 1_000, 5), 4_000, False),
+        ((1, 9_000, 5), (1, 9_000, 5), 5_001, False),
+        (None, None, 5_001, False),
+    ],
+)
+def test_a_file_that_may_have_changed_unnoticed_has_no_fingerprint(
+    before: tuple[int, int, int] | None, after: tuple[int, int, int] | None, began_ns: int, is_sure: bool
+) -> None:
+    assert sure_fingerprint(before, after, began_ns, 3_000) == (before if is_sure else None)

@@ -1,0 +1,354 @@
+"""Backups of a store that goes on meanwhile, and what a store made of one holds."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.worlds.little_store import LittleStore
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import StoreError, StoreLockedError
+from orbitmq.server.backup import taking
+from orbitmq.server.backup.directory import NEXT_FILE, BackupDirectory
+from orbitmq.server.backup.manifest import MANIFEST_FILE, decode_manifest
+from orbitmq.server.backup.restoring import restore_backup, verify_backup
+from orbitmq.server.backup.taking import BackupReport, take_backup
+from orbitmq.store.check import check_store
+from orbitmq.store.files import File, OsFiles
+from orbitmq.timing.rocketmq.check import check_timers
+
+ID = "0123456789abcdef" * 2
+
+
+class Meddling(OsFiles):
+    """Files beside which something happens whenever one of them is opened."""
+
+    __slots__ = ("meddle",)
+
+    def __init__(self, meddle: Callable[[Path], None]) -> None:
+        self.meddle = meddle
+
+    def open(
+        self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+    ) -> File:
+        self.meddle(Path(path))
+        return super().open(path, create=create, writable=writable, keep_unsynced=keep_unsynced)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a test are young: what changed before a run began is settled."""
+    monkeypatch.setattr(taking, "BACKUP_QUIET_NS", -(10**18))
+
+
+class World:
+    """A little store and its backup."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.backup = root / "data", root / "backup"
+        self.little = LittleStore(self.root)
+        (self.root / "orbitmq.id").write_text(ID)
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.little.append(body=b"%d" % self.sent, KEYS=f"key-{self.sent}", UNIQ_KEY=f"unique-{self.sent}")
+            self.sent += 1
+        self.little.store.commit()
+        self.little.advance(300)
+
+    def take(self, files: OsFiles | None = None) -> BackupReport:
+        return take_backup(files or OsFiles(), SystemClock(), self.root, self.backup)
+
+    def sound(self) -> None:
+        report = check_store(self.backup / "store", OsFiles(), timers=check_timers)
+        assert report.findings == []
+        assert verify_backup(OsFiles(), self.backup).damaged == []
+
+    def restored(self, name: str = "restored") -> LittleStore:
+        """A store made of the backup, opened at the time of the original."""
+        restore_backup(OsFiles(), self.backup, self.backup.parent / name)
+        return LittleStore(self.backup.parent / name, clock=self.little.clock)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_everything_is_in_it(world: World) -> None:
+    world.send(300)
+    world.little.send(body=b"later", after_ms=60_000, UNIQ_KEY="later")
+    world.little.send(body=b"delayed", level=3, UNIQ_KEY="delayed")
+    report = world.take()
+    world.sound()
+    assert report.log_end == world.little.store.log.written_end
+    assert report.store == ID
+    assert "same file system" in report.notes[0]
+    restored = world.restored()
+    assert restored.bodies() == bodies(300)
+    assert restored.timers.pending_count == 1
+    restored.advance(70_000)
+    restored.settle()
+    assert sorted(restored.bodies()[300:]) == [b"delayed", b"later"]
+    restored.close()
+    world.little.close()
+
+
+def test_a_second_run_copies_what_is_new(world: World) -> None:
+    world.send(500)
+    first = world.take()
+    full = first.log_end // world.little.store.log.sequence.segment_size
+    assert full > 3
+    nothing = world.take()
+    assert nothing.copied_bytes < first.copied_bytes / 4
+    assert nothing.bytes_in_all == first.bytes_in_all
+    world.send(5)
+    copied: list[str] = []
+    source = str(world.root / "commitlog")
+
+    def note(path: Path) -> None:
+        if str(path.parent) == source:
+            copied.append(path.name)
+
+    second = world.take(Meddling(note))
+    assert len(set(copied)) <= 2, "files of the log that are full are not opened again"
+    assert second.copied_bytes < first.copied_bytes / 4
+    world.sound()
+    assert world.restored().bodies() == bodies(505)
+
+
+def test_what_is_sent_meanwhile_does_no_harm(world: World) -> None:
+    """Messages come between any two files that are copied; those from before the run are all there, and of the others no half."""
+    world.send(200)
+    meanwhile = 0
+
+    def send(path: Path) -> None:
+        nonlocal meanwhile
+        if path.is_relative_to(world.root) and meanwhile < 400:
+            meanwhile += 1
+            world.send(1)
+            if meanwhile % 7 == 0:
+                world.little.append(
+                    body=b"later", after_ms=3_600_000 + meanwhile * 1_000, UNIQ_KEY=f"later-{meanwhile}"
+                )
+
+    world.take(Meddling(send))
+    assert meanwhile > 20
+    world.sound()
+    restored = world.restored()
+    found = restored.bodies()
+    assert found == bodies(len(found))
+    assert len(found) >= 200
+    restored.close()
+    world.take(Meddling(send))
+    world.sound()
+    again = world.restored("again")
+    assert len(again.bodies()) >= len(found)
+    again.close()
+
+
+def test_files_that_retention_takes_meanwhile_are_not_missed(world: World) -> None:
+    world.send(600)
+    first = min((world.root / "commitlog").iterdir())
+    second = world.root / "commitlog" / f"{int(first.name) + first.stat().st_size:020d}"
+
+    def remove(path: Path) -> None:
+        if path == second and first.exists():
+            first.unlink()
+            second.unlink()
+
+    world.take(Meddling(remove))
+    names = sorted(path.name for path in (world.backup / "store" / "commitlog").iterdir())
+    assert names == sorted(path.name for path in (world.root / "commitlog").iterdir())[: len(names)]
+    restored = world.restored()
+    found = restored.bodies()
+    assert found == bodies(600)[-len(found) :]
+    restored.close()
+
+
+def test_retention_that_never_rests_is_said(world: World) -> None:
+    world.send(2_000)
+
+    def remove(path: Path) -> None:
+        if path.name == "orbitmq.led":  # looked for in every try
+            min((world.root / "commitlog").iterdir()).unlink()
+
+    with pytest.raises(StoreError, match="retention removes files of the log"):
+        world.take(Meddling(remove))
+
+
+def test_a_log_that_went_another_way_is_copied_anew(world: World, tmp_path: Path) -> None:
+    """As after a power failure: what was copied of the newest file is not what stands there now."""
+    world.send(20)
+    world.little.kill()
+    shutil.copytree(world.root, tmp_path / "kept")
+    world.little = LittleStore(world.root)
+    for number in range(100):
+        world.little.send(body=b"lost %d" % number)
+    world.little.advance(300)
+    world.take()
+    world.little.kill()
+    shutil.rmtree(world.root)
+    shutil.copytree(tmp_path / "kept", world.root)
+    world.little = LittleStore(world.root)
+    for number in range(200):
+        world.little.send(body=b"other %d" % number)
+    world.little.advance(300)
+    world.take()
+    world.sound()
+    restored = world.restored()
+    assert restored.bodies() == bodies(20) + [b"other %d" % number for number in range(200)]
+    restored.close()
+
+
+def test_a_full_disk_leaves_the_earlier_backup(world: World) -> None:
+    world.send(100)
+    before = world.take()
+    world.send(300)
+    left = 3
+
+    def fill(path: Path) -> None:
+        nonlocal left
+        if path.is_relative_to(world.backup):
+            left -= 1
+            if left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StoreError, match="no room left"):
+        world.take(Meddling(fill))
+    assert not (world.backup / "new").exists()
+    report = verify_backup(OsFiles(), world.backup)
+    assert (report.damaged, report.log_end) == ([], before.log_end)
+    restored = world.restored()
+    assert restored.bodies() == bodies(100)
+    restored.close()
+    world.take()
+    world.sound()
+
+
+@pytest.mark.parametrize("at", range(0, 30, 4))
+def test_a_run_that_is_killed_anywhere_leaves_one_or_the_other(world: World, at: int) -> None:
+    world.send(60)
+    first = world.take()
+    world.send(60)
+
+    class Killed(BaseException):
+        pass
+
+    class Failing(OsFiles):
+        __slots__ = ()
+        left = at
+
+        def rename(self, source: Path, target: Path) -> None:
+            Failing.left -= 1
+            if Failing.left < 0:
+                raise Killed
+            super().rename(source, target)
+
+    try:
+        world.take(Failing())
+    except Killed:
+        report = verify_backup(OsFiles(), world.backup)
+        assert report.damaged == []
+        assert report.log_end >= first.log_end
+        assert not (world.backup / NEXT_FILE).exists()
+    restored = world.restored()
+    assert restored.bodies() in (bodies(60), bodies(120))
+    restored.close()
+    world.take()
+    world.sound()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_place_that_is_not_for_a_backup_is_refused(world: World, tmp_path: Path) -> None:
+    world.send(1)
+    for place, why in (
+        (world.root / "inside", "lies in the store"),
+        (world.root, "lies in the store"),
+        (tmp_path, "the store lies in"),
+    ):
+        with pytest.raises(StoreError, match=why):
+            take_backup(OsFiles(), SystemClock(), world.root, place)
+    (world.backup / "commitlog").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is a store, not a backup"):
+        world.take()
+    (world.backup / "commitlog").rename(world.backup / "notes")
+    with pytest.raises(StoreError, match="is not empty, and holds no backup"):
+        world.take()
+
+
+def test_two_runs_at_once_are_refused(world: World) -> None:
+    world.send(1)
+    other = BackupDirectory.open(OsFiles(), world.backup, create=True)
+    with pytest.raises(StoreLockedError, match="another backup"):
+        world.take()
+    other.close()
+    world.take()
+
+
+def test_another_store_is_refused_and_so_is_an_older_one(world: World) -> None:
+    world.send(50)
+    world.little.kill()
+    shutil.copytree(world.root, world.root.with_name("older"))
+    world.little = LittleStore(world.root)
+    world.send(50)
+    world.take()
+    with pytest.raises(StoreError, match="the store is older"):
+        take_backup(OsFiles(), SystemClock(), world.root.with_name("older"), world.backup)
+    (world.root / "orbitmq.id").write_text(ID[::-1])
+    with pytest.raises(StoreError, match="it is of the store"):
+        world.take()
+
+
+def test_a_store_that_goes_away_meanwhile_is_refused(world: World) -> None:
+    world.send(50)
+    world.take()
+
+    def remove(path: Path) -> None:
+        if path.name == "orbitmq.led" and world.root.exists():
+            world.root.rename(world.root.with_name("elsewhere"))
+
+    with pytest.raises(StoreError, match="is gone"):
+        world.take(Meddling(remove))
+    assert verify_backup(OsFiles(), world.backup).damaged == []
+
+
+def test_a_backup_on_which_a_broker_was_started_is_refused(world: World) -> None:
+    world.send(5)
+    world.take()
+    LittleStore(world.backup / "store").close()
+    with pytest.raises(StoreError, match="a broker was started"):
+        world.take()
+
+
+def test_what_is_left_out_is_named(world: World) -> None:
+    world.send(5)
+    (world.root / "notes.txt").write_text("of an operator")
+    (world.root / "orbitmq.far").write_text("state")
+    notes = world.take().notes
+    assert any("notes.txt is left out" in text for text in notes)
+    assert any("timerFarUrl" in text for text in notes)
+
+
+def test_private_files_stay_private(world: World) -> None:
+    world.send(5)
+    secret = world.root / "config" / "orbitmq-access.json"
+    secret.write_text("{}")
+    secret.chmod(0o600)
+    world.take()
+    restore_backup(OsFiles(), world.backup, world.root.with_name("restored"))
+    for root in (world.backup / "store", world.root.with_name("restored")):
+        assert (root / "config" / secret.name).stat().st_mode & 0o777 == 0o600
+    manifest = decode_manifest((world.backup / MANIFEST_FILE).read_bytes())
+    assert [path for path, file in manifest.files.items() if file.is_private] == ["config/orbitmq-access.json"]
