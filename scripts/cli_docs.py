@@ -43,6 +43,9 @@ orbitmq context use staging
 orbitmq --context production group lag billing
 ```
 
+A context may name the brokers of its cluster (`orbitmq context add --expect`, `orbitmq context expect`): `cluster show`, `cluster
+check` and `group lag` say then which are missing, and end with 1.
+
 Contexts stand in `orbitmq/contexts.toml` under `$XDG_CONFIG_HOME` (else `~/.config`), readable for their owner only.
 
 ## Completion

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -18,6 +18,7 @@ from orbitmq.cli.shared_options import chosen, chosen_tls
 
 if TYPE_CHECKING:
     from orbitmq.cli.contexts import Target
+    from orbitmq.cli.expected_brokers import MissingBroker
     from orbitmq.client import Client, ClientOptions
 
 BrokerOption = Annotated[
@@ -28,6 +29,15 @@ ClusterOption = Annotated[
     str | None,
     typer.Option(
         "--cluster", help="Only brokers of this cluster.", show_default=False, autocompletion=complete_clusters
+    ),
+]
+ExpectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--expect",
+        metavar="BROKERS",
+        help='Brokers that have to be there, `;` between; "" for none. Else those of the context.',
+        show_default=False,
     ),
 ]
 TopicArgument = Annotated[
@@ -52,6 +62,30 @@ def target() -> Target:
     from orbitmq.cli.contexts import resolve
 
     return resolve(chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ, tls=chosen_tls())
+
+
+def expected(option: str | None) -> tuple[str, ...]:
+    """Names of the brokers that have to be there: what the option says, else the context that is asked."""
+    from orbitmq.cli.expected_brokers import expected_names
+
+    return target().expected_brokers if option is None else expected_names(option)
+
+
+def note_missing(missing: Sequence[MissingBroker]) -> None:
+    """Say of each expected broker that is missing what is the matter."""
+    from orbitmq.cli.output import note
+
+    for each in missing:
+        note(f"broker {each.broker} is expected and missing: {each.text}")
+
+
+def end_if_missing(missing: Sequence[MissingBroker]) -> None:
+    """The same, and end with 1 where there is one."""
+    from orbitmq.cli.exit_codes import ExitCode
+
+    note_missing(missing)
+    if missing:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def client_options(cluster: Target) -> ClientOptions:

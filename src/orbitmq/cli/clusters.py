@@ -1,4 +1,4 @@
-"""`orbitmq cluster`: all brokers at a glance, rates of topics and groups, round-trip times."""
+"""`orbitmq cluster`: all brokers at a glance, what is missing, rates of topics and groups, round-trip times."""
 
 from __future__ import annotations
 
@@ -6,34 +6,50 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import ClusterOption, TopicOption, run
+from orbitmq.cli import cluster_check
+from orbitmq.cli.cluster_access import ClusterOption, ExpectOption, TopicOption, end_if_missing, expected, run
 from orbitmq.cli.output import show_rows
 from orbitmq.cli.shared_options import ClusterCommand
 
 if TYPE_CHECKING:
+    from orbitmq.cli.expected_brokers import MissingBroker
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
 app = typer.Typer(
-    help="The cluster: brokers, rates, round-trip times.",
+    help="The cluster: brokers, what is missing, rates, round-trip times.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
+app.command(cls=ClusterCommand)(cluster_check.check)
 
 
 @app.command(cls=ClusterCommand)
-def show(cluster: ClusterOption = None) -> None:
-    """Show every broker: version, rates, disk, messages of today; one that does not answer is marked."""
+def show(cluster: ClusterOption = None, expect: ExpectOption = None) -> None:
+    """Show every broker: version, rates, disk, messages of today; one that does not answer is marked.
 
-    async def work(client: Client) -> list[dict[str, object]]:
-        return [await _broker_row(client, broker) for broker in await client.admin.brokers(cluster)]
+    Where brokers are expected, those that are missing are shown too, and the command ends with 1.
+    """
+    names = expected(expect)
+
+    async def work(client: Client) -> tuple[list[dict[str, object]], list[MissingBroker]]:
+        from orbitmq.cli.expected_brokers import missing_brokers
+
+        found = [await _broker_row(client, broker) for broker in await client.admin.brokers(cluster)]
+        return found, await missing_brokers(client, names)
 
     columns = (
         "cluster", "broker", "id", "address", "version", "in_per_second", "out_per_second", "in_today", "out_today",
         "disk_used", "active",
     )  # fmt: skip
-    show_rows(run(work), columns=columns, empty="no brokers")
+    rows, missing = run(work)
+    shown = {row["broker"] for row in rows}
+    rows += [
+        {"broker": each.broker, "active": False, "problem": each.text} for each in missing if each.broker not in shown
+    ]
+    show_rows(rows, columns=columns, empty="no brokers")
+    end_if_missing(missing)
 
 
 @app.command(cls=ClusterCommand)

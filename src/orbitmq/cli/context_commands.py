@@ -49,6 +49,12 @@ def add(
         str | None,
         typer.Option("--secret-command", help="A shell command that prints the secret.", show_default=False),
     ] = None,
+    expect: Annotated[
+        str,
+        typer.Option(
+            "--expect", metavar="BROKERS", help="Brokers that have to be there, `;` between.", show_default=False
+        ),
+    ] = "",
     use: Annotated[bool, typer.Option("--use", help="Use it from now on; the first one always is.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace one of this name.")] = False,
 ) -> None:
@@ -65,6 +71,7 @@ def add(
         name_servers=name_servers,
         timeout_ms=timeout_ms,
         description=description,
+        expected_brokers=expect,
         access_key=access_key,
         secret_key=asked_secret("secret key") if asks else None,
         secret_file=None if secret_file is None else str(Path(secret_file).absolute()),
@@ -115,6 +122,26 @@ def use(name: NameArgument) -> None:
 
 
 @app.command(cls=OutputCommand)
+def expect(
+    name: NameArgument,
+    brokers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BROKER]...", help="Their names; none: nothing is expected.", show_default=False),
+    ] = None,
+) -> None:
+    """Name the brokers that have to be there. `cluster show`, `cluster check` and `group lag` say which are missing, and end with 1."""
+    from orbitmq.cli import contexts
+    from orbitmq.cli.expected_brokers import expected_names
+
+    path = contexts.contexts_path(os.environ)
+    stored = contexts.load(path)
+    names = expected_names(";".join(brokers or ()))
+    context = msgspec.structs.replace(stored.get(name), expected_brokers=";".join(names))
+    contexts.save(path, stored.with_context(name, context, use=stored.current == name))
+    show_done(f"context {name} expects {', '.join(names) or 'no broker'}", {"context": name, "expected_brokers": names})
+
+
+@app.command(cls=OutputCommand)
 def show(
     name: Annotated[
         str | None,
@@ -133,6 +160,8 @@ def show(
     }
     if target.access_key is not None:
         record["access_key"] = target.access_key
+    if target.expected_brokers:
+        record["expected_brokers"] = target.expected_brokers
     settings = msgspec.to_builtins(target.settings)  # names of files and commands; secrets stand nowhere in it
     show_record({**record, **settings, "file": str(path)})
 

@@ -8,12 +8,14 @@ The file is `orbitmq/contexts.toml` in the user's configuration directory (`$XDG
     name_servers = "10.0.0.1:9876;10.0.0.2:9876"
     timeout_ms = 10000
     description = "second floor"
+    expected_brokers = "broker-a;broker-b"
     access_key = "ops"
     secret_command = "pass show staging/ops"
     tls = true
     tls_trusted = "/etc/orbitmq/ca.crt"
 
-`client/connect_settings.py` has the names for signing and TLS. Instead of `secret_command`, `secret_key` may hold the secret itself.
+`client/connect_settings.py` has the names for signing and TLS, `expected_brokers.py` says what expected_brokers are for. Instead of
+`secret_command`, `secret_key` may hold the secret itself.
 ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY, and with them ORBITMQ_SECURITY_TOKEN, are stronger than what a context says. Of TLS each
 setting is that of the command line, else of its variable (ORBITMQ_TLS, ORBITMQ_TLS_TRUSTED, ...), else of the context.
 
@@ -40,6 +42,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from orbitmq.cli.expected_brokers import expected_names
 from orbitmq.client.connect_settings import MEANINGS, ConnectSettings, environment_credentials, tls_words
 from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import (
@@ -59,6 +62,7 @@ class Context(ConnectSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     name_servers: str
     timeout_ms: int | None = None
     description: str = ""
+    expected_brokers: str = ""
     secret_key: str | None = None
 
     @property
@@ -109,13 +113,15 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Target(NamedTuple):
-    """The cluster a command asks. source: what decided it, for people. known: who signs, where the secret itself was given."""
+    """The cluster a command asks. source: what decided it, for people. known: who signs, where the secret itself was given.
+    expected_brokers: names of brokers that should be there."""
 
     name_servers: str
     timeout_ms: int
     source: str
     settings: ConnectSettings
     known: Credentials | None = None
+    expected_brokers: tuple[str, ...] = ()
 
     @property
     def access_key(self) -> str | None:
@@ -136,6 +142,7 @@ def check_context(context: Context) -> None:
         raise ConfigurationError(f"timeout_ms={context.timeout_ms}: must be a whole number 1 to 600000")
     if not (context.name_servers + context.description).replace(" ", "x").isprintable():
         raise ConfigurationError("addresses and description must be one line of printable text")
+    expected_names(context.expected_brokers)
     context.check()
 
 
@@ -183,7 +190,8 @@ def resolve(
         known = Credentials(found.access_key, found.secret_key)
     if known is not None:
         settings = msgspec.structs.replace(settings, access_key=None, secret_file=None, secret_command=None)
-    return Target(found.name_servers, limit_ms, f"context {context} ({source})", _checked(settings), known)
+    expected = expected_names(found.expected_brokers)
+    return Target(found.name_servers, limit_ms, f"context {context} ({source})", _checked(settings), known, expected)
 
 
 def _checked(settings: ConnectSettings) -> ConnectSettings:

@@ -11,6 +11,9 @@ CLI_CONTEXTS_MAX: Final = 256
 CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
 """Largest file of contexts that is read: so many contexts with a kilobyte each."""
 
+CLI_EXPECTED_BROKERS_MAX: Final = 1_024
+"""Brokers that a context or a command may expect: more than a cluster of RocketMQ has."""
+
 # --- users and policies ---------------------------------------------------------------------------------------------
 ACCESS_FILE_BYTES_MAX: Final = 67_108_864
 """Largest file of users and policies that is imported: twice what all that a server keeps takes as JSON."""

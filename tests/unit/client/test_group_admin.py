@@ -22,6 +22,8 @@ from orbitmq.protocol.remoting.bodies import (
     MessageQueue,
     OffsetProgress,
     ProcessQueueInfo,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
 )
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -77,6 +79,27 @@ def test_messages_that_wait_for_their_first_retry_are_lag(run: Run, cluster: Clu
         async with client(cluster) as mq:
             found = await mq.admin.group_progress("g")
             assert {queue: at.broker_offset - at.consumer_offset for queue, at in found.items()} == {Q0: 0, retry: 3}
+
+    run(test)
+
+
+def test_progress_and_settings_are_asked_of_one_broker(run: Run, cluster: Cluster, broker: Broker) -> None:
+    table = {"g": SubscriptionGroupConfig(group_name="g", retry_max_times=3)}
+    broker.script(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, saying(SubscriptionGroupWrapper(subscription_group_table=table))
+    )
+    broker.script(
+        RequestCode.GET_CONSUME_STATS,
+        saying(ConsumeStats(offset_table={Q0: OffsetProgress(5, 4)})),
+        saying(ConsumeStats()),
+    )
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            assert (await mq.admin.group_configs(broker.address))["g"].retry_max_times == 3
+            assert list(await mq.admin.group_progress("g", broker="b-a")) == [Q0]
+            with pytest.raises(NotFoundError, match="b-z"):
+                await mq.admin.group_progress("g", broker="b-z")
 
     run(test)
 

@@ -40,12 +40,14 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         """Settings of all consumer groups by name; where brokers differ, those of the first broker."""
         found: dict[str, SubscriptionGroupConfig] = {}
         for target in await self.masters(cluster):
-            answer = await self._ask(
-                target.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, doing="listing groups"
-            )
-            for name, config in SubscriptionGroupWrapper.decode(answer.body).subscription_group_table.items():
+            for name, config in (await self.group_configs(target.address)).items():
                 found.setdefault(name, config)
         return dict(sorted(found.items()))
+
+    async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """Settings of all consumer groups of one broker."""
+        answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, doing="listing groups")
+        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
     async def create_group(
         self,
@@ -82,14 +84,16 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         for topic in (retry_topic(group), dlq_topic(group)):
             await self.delete_topic(topic, cluster=cluster)
 
-    async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetProgress]:
-        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag.
+    async def group_progress(
+        self, group: str, topic: str | None = None, *, broker: str | None = None
+    ) -> dict[MessageQueue, OffsetProgress]:
+        """How far a group has come on each queue (of one broker); `broker_offset - consumer_offset` is its lag.
 
         Without a topic: those of which a broker has an offset of the group, and its retry topic in any case. What waits there before
         a member has read it would be missing otherwise.
         """
         progress: dict[MessageQueue, OffsetProgress] = {}
-        for target in await self.masters():
+        for target in await self._targets(None, broker):
             found = await self._progress(target, group, topic)
             retry = retry_topic(group)
             if topic is None and all(queue.topic != retry for queue in found):

@@ -37,6 +37,10 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         """Settings of all consumer groups by name; where brokers differ, those of the first broker."""
         return self._loop.run(self._twin.groups(cluster))
 
+    def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """Settings of all consumer groups of one broker."""
+        return self._loop.run(self._twin.group_configs(address))
+
     def create_group(
         self,
         group: str,
@@ -57,13 +61,15 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         """Delete a consumer group with its retry and dead-letter topics. An unknown group is no error."""
         self._loop.run(self._twin.delete_group(group, clean_offsets=clean_offsets, cluster=cluster))
 
-    def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetProgress]:
-        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag.
+    def group_progress(
+        self, group: str, topic: str | None = None, *, broker: str | None = None
+    ) -> dict[MessageQueue, OffsetProgress]:
+        """How far a group has come on each queue (of one broker); `broker_offset - consumer_offset` is its lag.
 
         Without a topic: those of which a broker has an offset of the group, and its retry topic in any case. What waits there before
         a member has read it would be missing otherwise.
         """
-        return self._loop.run(self._twin.group_progress(group, topic))
+        return self._loop.run(self._twin.group_progress(group, topic, broker=broker))
 
     def group_connections(self, group: str) -> ConsumerConnection | None:
         """Connected members of a consumer group and their subscriptions; None when nobody is online.
