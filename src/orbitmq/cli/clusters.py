@@ -60,15 +60,11 @@ def stats(
     """Show the rates of every topic and of the groups that consume it, and how far these are behind."""
 
     async def work(client: Client) -> list[dict[str, object]]:
-        from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+        from orbitmq.cli.users_topics import users_topics
 
-        names = [topic] if topic is not None else await client.admin.topics()
         rows: list[dict[str, object]] = []
-        cluster = await client.admin.cluster()
-        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
-        for name in names:
-            if topic is None and (name in own or name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(name)):
-                continue
+        admin = client.admin
+        for name in [topic] if topic is not None else users_topics(await admin.topics(), await admin.cluster()):
             rows += await _topic_rows(client, name)
         return [row for row in rows if not active_only or row["in_per_second"] or row["out_per_second"]]
 

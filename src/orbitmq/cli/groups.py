@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitmq.cli import group_lag, group_members, group_offsets
+from orbitmq.cli import gap_filling, group_lag, group_members, group_offsets
 from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, GroupArgument, TopicOption, YesOption, run
 from orbitmq.cli.output import note, show_done, show_record, show_rows
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
@@ -24,6 +24,7 @@ app.command(cls=ClusterCommand)(group_lag.lag)
 app.command(cls=ClusterCommand)(group_members.members)
 app.command(cls=ClusterCommand)(group_members.subscriptions)
 app.command(cls=ClusterCommand)(group_offsets.reset)
+app.command("complete", cls=ClusterCommand)(gap_filling.complete_group)
 
 
 @app.command("list", cls=ClusterCommand)

@@ -27,7 +27,9 @@ COMMANDS: Final = {
     "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
     "cluster": CommandEntry("orbitmq.cli.clusters", "The cluster: brokers, what is missing, rates, round-trip times."),
     "replica": CommandEntry("orbitmq.cli.replicas", "Masters and slaves: who follows whom, and how far behind."),
-    "topic": CommandEntry("orbitmq.cli.topics", "Topics: list, show, create, update, delete, route, stats, producers."),
+    "topic": CommandEntry(
+        "orbitmq.cli.topics", "Topics: list, show, create, complete, update, delete, route, stats, producers."
+    ),
     "group": CommandEntry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
     "message": CommandEntry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
     "timer": CommandEntry(

@@ -1,4 +1,4 @@
-"""`orbitmq topic`: list, show, create, update, delete, route, stats, producers."""
+"""`orbitmq topic`: list, show, create, complete, update, delete, route, stats, producers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitmq.cli import gap_filling
 from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, TopicArgument, YesOption, run
 from orbitmq.cli.output import show_done, show_rows
 from orbitmq.cli.pairs import parse_pairs
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from orbitmq.protocol.remoting.bodies import TopicConfig
 
 app = typer.Typer(
-    help="Topics: list, show, create, update, delete, route, stats, producers.",
+    help="Topics: list, show, create, complete, update, delete, route, stats, producers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("complete", cls=ClusterCommand)(gap_filling.complete_topic)
 
 AttributeOption = Annotated[
     list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated.", show_default=False)
@@ -38,20 +40,11 @@ def list_topics(
     all_topics: Annotated[bool, typer.Option("--all", help="Also system, retry and dead-letter topics.")] = False,
 ) -> None:
     """List the topics that the name server knows."""
-    from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
+    from orbitmq.cli.users_topics import users_topics
 
     async def work(client: Client) -> list[str]:
         names = await client.admin.topics()
-        if all_topics:
-            return names
-        # The topics named like clusters and brokers are the system's too, and only the name server knows those names.
-        cluster = await client.admin.cluster()
-        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table, *map(reply_topic, cluster.cluster_addr_table)}
-        return [
-            name
-            for name in names
-            if name not in own and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and not is_system_topic(name)
-        ]
+        return names if all_topics else users_topics(names, await client.admin.cluster())
 
     rows = [{"topic": name} for name in run(work)]
     show_rows(rows, columns=("topic",), empty="no topics")
