@@ -28,7 +28,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair chaos-group night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair chaos-group night explore test-other prepare leaf wheels clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -169,6 +169,9 @@ leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORB
 	@rm -f src/orbitmq/leaf/*.so  # a library that is written over in place ends every process that runs it
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	@ORBITMQ_LEAF=required $(BIN)/python -c 'import orbitmq.leaf; print("leaf:", orbitmq.leaf.DESCRIPTION)'
+
+wheels: $(STAMP) ## Wheels with these loops compiled into dist/, for each CPython 3.11 to 3.13 of this machine (needs a C compiler)
+	@$(BIN)/python scripts/wheels.py
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) $(OTHER_VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/orbitmq/leaf/*.so

@@ -1,6 +1,7 @@
 """Builds the optional compiled leaf (`orbitmq.leaf`). Everything else about the package stands in pyproject.toml.
 
 Without Cython or a C compiler, or with ORBITMQ_LEAF=off in the environment, the package is built all the same and runs in plain Python.
+With ORBITMQ_LEAF=required it is built with the leaf or not at all, as a wheel for others is.
 """
 
 import ast
@@ -29,11 +30,14 @@ def joined(sources: list[str]) -> str:
 
 def leaf_extensions() -> list[Extension]:
     """The extension, from a copy of its sources that knows which sources it is a copy of."""
-    if os.environ.get("ORBITMQ_LEAF") == "off":
+    switch = os.environ.get("ORBITMQ_LEAF")
+    if switch == "off":
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
+        if switch == "required":
+            raise
         return []
     sources = [(LEAF / name).read_text() for name in SOURCES]
     package = BUILD / "orbitmq" / "leaf"
@@ -50,9 +54,8 @@ def leaf_extensions() -> list[Extension]:
     )
     extensions: list[Extension] = cythonize([extension], include_path=[str(BUILD)], quiet=True)
     for extension in extensions:
-        extension.optional = (
-            True  # a machine without a compiler does without; cythonize() forgets this when given before
-        )
+        # A machine without a compiler does without. cythonize() forgets this when given before.
+        extension.optional = switch != "required"
     return extensions
 
 

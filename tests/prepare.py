@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark")]
+sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark"), str(TESTS / "system")]
 
 from class_archive import quick_start  # noqa: E402
 from examples.order_timeout_group.etcd import installed_etcd  # noqa: E402
+from installed import installed  # noqa: E402
 from rig.brokers import servers_classes  # noqa: E402
 from rig.toolchain import (  # noqa: E402
     BROKER_VERSION,
@@ -29,7 +30,9 @@ from rig.toolchain import (  # noqa: E402
     Missing,
     cpp_python,
     debian_etcd,
+    debian_logrotate,
     debian_promtool,
+    debian_systemd_analyze,
     go_judges,
     grpc_go_client,
     grpc_python,
@@ -71,22 +74,35 @@ def collected() -> None:
     )
 
 
+def wheel() -> None:
+    installed()
+
+
 def etcd() -> None:
     """What is not there is said: the tests of it are skipped, or fail where everything is required."""
     if installed_etcd() is None:
-        try:
-            debian_etcd()
-        except Missing as missing:
-            print(f"no etcd of Debian's: {missing}")
+        of_debian("etcd", debian_etcd)
 
 
 def promtool() -> None:
-    """Likewise."""
-    if shutil.which("promtool") is None:
+    of_debian("promtool", debian_promtool)
+
+
+def logrotate() -> None:
+    of_debian("logrotate", debian_logrotate)
+
+
+def systemd_analyze() -> None:
+    of_debian("systemd-analyze", debian_systemd_analyze)
+
+
+def of_debian(name: str, unpacked: Callable[[], Path]) -> None:
+    """A program that the machine lacks."""
+    if shutil.which(name) is None:
         try:
-            debian_promtool()
+            unpacked()
         except Missing as missing:
-            print(f"no promtool of Debian's: {missing}")
+            print(f"no {name} of Debian's: {missing}")
 
 
 def timed(build: Callable[[], object]) -> str:
@@ -112,6 +128,9 @@ if __name__ == "__main__":
                         python_clients,
                         etcd,
                         promtool,
+                        logrotate,
+                        systemd_analyze,
+                        wheel,
                         load_generator,
                     ),
                 )

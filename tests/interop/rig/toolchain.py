@@ -225,25 +225,46 @@ def debian_promtool() -> Path:
     return debian_program("promtool", "prometheus")
 
 
-def debian_program(name: str, package: str) -> Path:
-    """A program of a package of Debian, unpacked and not installed: that would start a service. Cost: some seconds once."""
+def debian_logrotate() -> Path:
+    """logrotate of Debian's package, with a library that small machines lack."""
+    return debian_program("logrotate", "logrotate", "libpopt0")
+
+
+def debian_systemd_analyze() -> Path:
+    """What reads units of systemd, with libraries that machines without systemd lack."""
+    return debian_program(
+        "systemd-analyze", "systemd", "libsystemd-shared", "libseccomp2", "libapparmor1", "libkmod2", "libip4tc2"
+    )
+
+
+def debian_program(name: str, package: str, *libraries: str) -> Path:
+    """A program of a package of Debian, unpacked and not installed: that would start a service. `libraries` are packages whose libraries
+    it finds beside it. Cost: some seconds once."""
     remedy = f"install it (Debian: apt install {package}), and `{name}` of the PATH is taken"
     get, unpack = program("apt-get", remedy), program("dpkg-deb", remedy)
 
     def build(target: Path) -> None:
+        download = [get, "download", package, *libraries]
         try:
-            run([get, "download", package], cwd=target)
+            run(download, cwd=target)
         except Missing:
             if os.geteuid():
                 raise
             run([get, "update"])  # the lists of packages are missing, or too old
-            run([get, "download", package], cwd=target)
-        (archive,) = target.glob(f"{package}_*.deb")
-        run([unpack, "-x", archive, target])
-        archive.unlink()
-        run([target / "usr" / "bin" / name, "--version"])
+            run(download, cwd=target)
+        for archive in target.glob("*.deb"):
+            run([unpack, "-x", archive, target])
+            archive.unlink()
+        (found,) = target.glob(f"usr/*bin/{name}")
+        if libraries:
+            folders = ":".join(sorted({str(library.parent) for library in target.rglob("lib*.so*")}))
+            (target / name).write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{folders}" exec {found} "$@"\n')
+            (target / name).chmod(0o755)
+            found = target / name
+        run([found, "--version"])
 
-    return built(name, [], build) / "usr" / "bin" / name
+    folder = built(name, [], build)
+    return folder / name if libraries else folder / "usr" / "bin" / name
 
 
 def load_generator() -> Path:

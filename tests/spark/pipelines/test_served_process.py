@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "unit" / "deploy"))
 
-from pipeline_supervisors import manifest, unit
+from supervisors import manifest, unit
 from watched_metrics import alert_expressions, dashboard_expressions, names_in
 
 from orbitmq.spark.java import find_java

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
-from pipeline_supervisors import UNIT, manifest, unit
+from supervisors import UNIT, manifest, problems, systemd_analyze, unit
 
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.spark.pipelines.serving.service import ServiceEnd
@@ -28,53 +26,19 @@ def said_by_systemd(folder: Path, text: str) -> str:
     """What `systemd-analyze verify` has against the unit, with a program that is there."""
     file = folder / UNIT.name
     file.write_text(text.replace("/opt/orbitmq/bin/orbitmq", sys.executable), encoding="utf-8")
-    done = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, timeout=60, check=False)
+    done = systemd_analyze("verify", file)
     return done.stdout + done.stderr
 
 
-@pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here: nobody but systemd reads units"
-)
 def test_systemd_has_nothing_against_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8")
     assert said_by_systemd(tmp_path, text) == ""
     assert "Unknown key 'KillMod'" in said_by_systemd(tmp_path, text.replace("KillMode", "KillMod"))
 
 
-def unknown(given: Any, understood: Any, place: str = "") -> list[str]:
-    """Fields of a document that are none of Kubernetes', which keeps silent about them or refuses them."""
-    if isinstance(given, dict):
-        found = [f"{place}.{name}" for name in given if name not in understood]
-        return found + [
-            one
-            for name in given
-            if name in understood
-            for one in unknown(given[name], understood[name], f"{place}.{name}")
-        ]
-    if isinstance(given, list):
-        return [one for pair in zip(given, understood, strict=True) for one in unknown(*pair, place)]
-    return []
-
-
 def test_the_manifest_is_of_the_kinds_that_kubernetes_knows() -> None:
-    models = pytest.importorskip(
-        "lightkube.models", reason="Kubernetes' schema, the package lightkube, is not installed"
-    )
-    import msgspec
-    from lightkube.models import apps_v1, core_v1
-
-    assert models
-    kinds = {
-        "ConfigMap": core_v1.ConfigMap,
-        "PersistentVolumeClaim": core_v1.PersistentVolumeClaim,
-        "Deployment": apps_v1.Deployment,
-    }
     found = manifest()
-    assert found.keys() == kinds.keys()
-
-    def problems(document: dict[str, Any]) -> list[str]:
-        return unknown(document, msgspec.to_builtins(msgspec.convert(document, kinds[document["kind"]])))
-
+    assert list(found) == ["ConfigMap", "PersistentVolumeClaim", "Deployment"]
     for document in found.values():
         assert problems(document) == []
     found["Deployment"]["spec"]["template"]["spec"]["terminationGraceSeconds"] = 90
