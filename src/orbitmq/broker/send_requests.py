@@ -44,6 +44,7 @@ class SendRequests(Room):
         settings, store_host = core.settings, core.facilities.store_host
         self._sends = sends
         self._admission = admission
+        self._clock = core.clock
         self._tally = core.tally
         self._answers = SendAnswers(store_host, settings.region_id, settings.trace_on)
         self._id_prefix = store_host.hex().upper()
@@ -61,11 +62,13 @@ class SendRequests(Room):
 
     def turn_ended(self) -> None:
         self._admission.timers.turn_ended()
+        self._sends.senders.trim()
 
     def facts(self) -> Mapping[str, object]:
         return {
             "orbitmqLoweredDelayLevels": self._admission.clamped_count,
             "orbitmqCrowdedTimerSlots": self._admission.timers.congested_count,
+            **self._sends.senders.facts(self._clock.monotonic_ns()),
         }
 
     def send(self, command: Command, peer: Peer) -> Command | None:

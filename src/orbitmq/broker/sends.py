@@ -21,6 +21,7 @@ from typing import TypeVar
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.counting.senders import Senders
 from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
@@ -47,6 +48,8 @@ class Sends:
         """repeats: what repeats of idempotent sends are told, where the broker knows them."""
         settings = core.settings
         self.unanswered_count = 0
+        self.senders = Senders()
+        self._last_ns = self.senders.last_ns
         self._admission = admission
         self._batches = BatchAdmission(admission)
         self._store = core.store
@@ -62,6 +65,7 @@ class Sends:
         self, sending: Sending, origin: Origin, received_ns: int, told: Callable[[StoredSend | Refusal], None] | None
     ) -> Refusal | None:
         """Decide about one message, whose bytes were read at `received_ns` (monotonic)."""
+        self._last_ns[origin.host] = received_ns
         now_ns = self._clock.monotonic_ns()
         waited_ns = now_ns - received_ns
         if waited_ns > self._wait_limit_ns or self.unanswered_count >= self._unanswered_max:
@@ -113,6 +117,7 @@ class Sends:
         self, sending: Sending, origin: Origin, received_ns: int, told: Callable[[StoredBatch | Refusal], None] | None
     ) -> Refusal | None:
         """As `send`, for the batch that is the body of `sending`."""
+        self._last_ns[origin.host] = received_ns
         waited_ns = self._clock.monotonic_ns() - received_ns
         if waited_ns > self._wait_limit_ns or self.unanswered_count >= self._unanswered_max:
             busy = self._busy(waited_ns)

@@ -1,4 +1,4 @@
-"""`orbitmq cluster`: all brokers at a glance, what is missing, rates of topics and groups, round-trip times."""
+"""`orbitmq cluster`: all brokers at a glance, what is missing, rates of topics and groups, round-trip times, a restart one by one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from orbitmq.cli import cluster_check
 from orbitmq.cli.cluster_access import ClusterOption, ExpectOption, TopicOption, end_if_missing, expected, run
+from orbitmq.cli.cluster_restart import restart
 from orbitmq.cli.output import show_rows
 from orbitmq.cli.shared_options import ClusterCommand
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from orbitmq.client.admin import Broker
 
 app = typer.Typer(
-    help="The cluster: brokers, what is missing, rates, round-trip times.",
+    help="The cluster: brokers, what is missing, rates, round-trip times, restart.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
 app.command(cls=ClusterCommand)(cluster_check.check)
+app.command(cls=ClusterCommand)(restart)
 
 
 @app.command(cls=ClusterCommand)

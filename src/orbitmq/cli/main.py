@@ -25,7 +25,9 @@ COMMANDS: Final = {
     "doctor": CommandEntry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
     "config": CommandEntry("orbitmq.cli.configurations", "Configuration files: check what becomes of each key here."),
     "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
-    "cluster": CommandEntry("orbitmq.cli.clusters", "The cluster: brokers, what is missing, rates, round-trip times."),
+    "cluster": CommandEntry(
+        "orbitmq.cli.clusters", "The cluster: brokers, what is missing, rates, round-trip times, restart."
+    ),
     "replica": CommandEntry("orbitmq.cli.replicas", "Masters and slaves: who follows whom, and how far behind."),
     "topic": CommandEntry(
         "orbitmq.cli.topics", "Topics: list, show, create, complete, update, delete, route, stats, producers."

@@ -53,6 +53,12 @@ PULL_SCAN_STEPS_MAX: Final = 40_000
 """Operations of SQL92 expressions (as in EXPRESSION_STEPS_MAX) after which such a pull stops looking, for messages whose properties have
 up to a kilobyte; it is answered with what it has found. About 15 ms; 800 messages are looked at with up to 25 comparisons each."""
 
+SENDERS_MAX: Final = 8_192
+"""Connections of which a broker knows when they sent last, 200 bytes each; half of them stay when there are more."""
+
+SENDERS_NAMED_MAX: Final = 16
+"""Of these the ones that are named to whoever asks: more than a person looks for one by one."""
+
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
 

@@ -53,6 +53,25 @@ TAIL_RETRY_PAUSE_S: Final = 1.0
 TAIL_ROUTE_PAUSE_S: Final = 5.0
 """How often the name server is asked for new queues of a topic that is followed."""
 
+# --- restarting a cluster --------------------------------------------------------------------------------------------
+RESTART_LOOK_S: Final = 0.5
+"""Pause between two looks at the cluster: every broker and name server is asked some small questions each time."""
+
+RESTART_QUIET_MS: Final = 5_000
+"""So long no send may have come to a broker that is stopped; programs that send more seldom have their routes' time to leave."""
+
+RESTART_RIGHTS_MS: Final = 3_000
+"""A broker that is back and not writable yet may register once more within this time; then it is given its permission."""
+
+RESTART_TELL_MS: Final = 5_000
+"""What is waited for is said this often at most."""
+
+RESTART_COMMAND_CHARS_MAX: Final = 4_096
+"""Longest command that restarts a broker."""
+
+RESTART_NAMED_MAX: Final = 8
+"""Topics that are named as having no other broker, and connections as sending still; of more the number is told."""
+
 # --- doctor ----------------------------------------------------------------------------------------------------------
 DOCTOR_FILES_MIN: Final = 1_024
 """Open files below which a machine is called unfit for a server."""

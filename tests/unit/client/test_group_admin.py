@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_cluster import NAME_SERVER, SILENCE, Answer, Broker, Cluster
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client.offset_reset import OffsetMove, ResetTo
@@ -22,8 +22,10 @@ from orbitmq.protocol.remoting.bodies import (
     MessageQueue,
     OffsetProgress,
     ProcessQueueInfo,
+    QueueData,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
+    TopicRouteData,
 )
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -227,5 +229,24 @@ def test_write_permission_and_values_go_to_the_name_servers(run: Run, cluster: C
             assert await mq.admin.get_value("ns", "k") == "v"
             assert await mq.admin.get_value("ns", "other") is None
             assert await mq.admin.values("ns") == {}
+
+    run(test)
+
+
+def test_what_name_servers_tell_of_a_broker(run: Run, cluster: Cluster, broker: Broker) -> None:
+    def route(perm: int) -> Answer:
+        members = BrokerData(broker_name="b-a", cluster="C", broker_addrs={0: "one:1", 1: "two:2"})
+        return saying(TopicRouteData([QueueData("b-a", 1, 1, perm)], [members]))
+
+    asked = cluster.name_server
+    asked.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(6), route(4), ResponseCode.TOPIC_NOT_EXIST, CUT)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            members = {"one:1": 0, "two:2": 1}
+            assert await mq.admin.broker_at_name_servers("b-a") == {NAME_SERVER: (members, True)}
+            assert await mq.admin.broker_at_name_servers("b-a") == {NAME_SERVER: (members, False)}
+            assert await mq.admin.broker_at_name_servers("b-a") == {NAME_SERVER: ({}, False)}
+            assert await mq.admin.broker_at_name_servers("b-a") == {NAME_SERVER: None}
 
     run(test)

@@ -3,6 +3,7 @@
 Rules of this file
 1. A broker without name servers knows its own queues only. Where there are some and none answers, what was known before counts.
 2. For clients of gRPC the own table says what the topic is here, whatever name servers still believe: one that was just made is there.
+   But where they have taken the write permission from this broker, nobody is told to send here.
 3. Brokers say where they serve gRPC in a key-value table of the name servers (`GRPC_ENDPOINTS_NAMESPACE`): broker name -> `host:port`,
    or that they do not. One that says nothing, as those of RocketMQ, is looked for at the host that it is registered with.
 
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from orbitmq.broker.assignment.remembered import Remembered
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.topics import READ
+from orbitmq.broker.topics import READ, WRITE
 from orbitmq.protocol.names import NO_GRPC_ENDPOINT
 from orbitmq.protocol.remoting.bodies import MessageQueue, TopicRouteData
 
@@ -116,7 +117,10 @@ class TopicRoutes:
     ) -> TopicRoute:
         own = self._settings.broker_name
         others = [] if route is None else _other_brokers(route, own, published, grpc_port)
-        brokers = sorted([*self._own(topic), *others], key=lambda broker: broker.name)
+        here = self._own(topic)
+        if route is not None and _is_withdrawn(route, own):
+            here = [broker._replace(perm=broker.perm & ~WRITE) for broker in here]
+        brokers = sorted([*here, *others], key=lambda broker: broker.name)
         return TopicRoute(brokers, is_alone=not others and published.keys() <= {own})
 
     def _own(self, topic: str) -> list[TopicBroker]:
@@ -143,6 +147,10 @@ def readable_queues(topic: str, route: TopicRouteData) -> Queues:
         if data.perm & READ and data.broker_name in names
         for queue in _queues(topic, data.broker_name, data.read_queue_nums)
     ]
+
+
+def _is_withdrawn(route: TopicRouteData, own: str) -> bool:
+    return any(data.broker_name == own and not data.perm & WRITE for data in route.queue_datas)
 
 
 def _other_brokers(route: TopicRouteData, own: str, published: Mapping[str, str], grpc_port: int) -> list[TopicBroker]:

@@ -130,6 +130,17 @@ def test_a_topic_that_is_gone_from_here_is_gone_whatever_name_servers_believe(ri
     assert route(rig).brokers == []
 
 
+def test_nobody_is_told_to_send_here_where_the_name_servers_have_taken_the_write_permission(
+    rig: Rig, servers: Servers
+) -> None:
+    servers.routes = {"T": route_over("a", OWN)}
+    servers.brokers = {OWN: "10.0.0.1:8081", "a": "10.0.0.2:9000"}
+    servers.routes["T"].queue_datas[1].perm = 4
+    assert [(broker.name, broker.perm) for broker in route(rig).brokers] == [("a", 6), (OWN, 4)]
+    servers.routes = {"T": route_over("a", OWN)}
+    assert [(broker.name, broker.perm) for broker in later(rig).brokers] == [("a", 6), (OWN, 6)]
+
+
 def test_a_broker_is_alone_while_the_name_servers_know_no_other(rig: Rig, servers: Servers) -> None:
     assert route(rig).is_alone
     servers.brokers = {OWN: "10.0.0.1:8081", "a": ""}

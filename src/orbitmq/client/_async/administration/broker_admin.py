@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.client._async.administration.admin_calls import AdminCalls
+from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.limits.replication import DEMOTE_LEVEL_MS, HAND_OVER_ATTEMPTS, HAND_OVER_CALL_MS, HAND_OVER_PAUSE_MS
 from orbitmq.protocol.java_properties import format_properties, read_properties
-from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable
+from orbitmq.protocol.names import Perm
+from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo, KVTable, TopicRouteData
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.replication_bodies import (
     DemoteAnswer,
@@ -22,6 +24,13 @@ from orbitmq.protocol.remoting.replication_bodies import (
 
 DEMOTE_MS: Final = DEMOTE_LEVEL_MS + HAND_OVER_ATTEMPTS * (HAND_OVER_CALL_MS + HAND_OVER_PAUSE_MS)
 """Longest time that a broker takes for it on purpose."""
+
+
+class AtNameServer(NamedTuple):
+    """What a name server tells clients of one broker name: its processes, as address -> id, and whether they may write to its queues."""
+
+    broker_ids: Mapping[str, int]
+    is_writable: bool
 
 
 class BrokerAdmin(AdminCalls):
@@ -107,6 +116,35 @@ class BrokerAdmin(AdminCalls):
             accept=(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),  # the second says: nothing counted
         )
         return BrokerStatsData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+    async def broker_at_name_servers(self, broker: str) -> dict[str, AtNameServer | None]:
+        """What every name server tells of a broker (by name), as its own topic shows; None for one that does not answer."""
+        found: dict[str, AtNameServer | None] = {}
+        for address in self._client.name_servers.choice:
+            try:
+                answer = await self._client.network.request(
+                    address,
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                    {"topic": broker, "acceptStandardJsonOnly": "true"},
+                    timeout_ms=self._client.options.request_timeout_ms,
+                    doing=f"looking up broker {broker}",
+                    accept=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
+                )
+            except (ConnectionLostError, RequestTimeoutError):
+                found[address] = None
+                continue
+            is_there = answer.code == ResponseCode.SUCCESS
+            route = TopicRouteData.decode(answer.body) if is_there else TopicRouteData()
+            found[address] = AtNameServer(
+                {
+                    member: broker_id
+                    for one in route.broker_datas
+                    if one.broker_name == broker
+                    for broker_id, member in one.broker_addrs.items()
+                },
+                any(one.broker_name == broker and one.perm & Perm.WRITE for one in route.queue_datas),
+            )
+        return found
 
     async def wipe_write_permission(self, broker: str) -> int:
         """Take the topics of a broker (by name) out of the routes for sending, on every name server; how many there were."""

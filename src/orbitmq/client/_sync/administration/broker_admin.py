@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.client._async.administration import broker_admin as source
+from orbitmq.client._async.administration.broker_admin import AtNameServer
 from orbitmq.client._sync.administration.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, HaRuntimeInfo
@@ -77,6 +78,10 @@ class BrokerAdmin(AdminCalls):
     def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData | None:
         """A broker's counter over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic; None without any traffic."""
         return self._loop.run(self._twin.broker_stats(address, name, key))
+
+    def broker_at_name_servers(self, broker: str) -> dict[str, AtNameServer | None]:
+        """What every name server tells of a broker (by name), as its own topic shows; None for one that does not answer."""
+        return self._loop.run(self._twin.broker_at_name_servers(broker))
 
     def wipe_write_permission(self, broker: str) -> int:
         """Take the topics of a broker (by name) out of the routes for sending, on every name server; how many there were."""
