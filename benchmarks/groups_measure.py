@@ -55,6 +55,7 @@ SOON, DUE_COUNT, DUE_EVERY_MS, DUE_FROM_MS = "SOON", 70, 50, 1_500
 DUE_BEFORE_S: Final = 0.2
 LATE_LIMIT_S: Final = 60.0
 DLEDGER_TRANSFER, DLEDGER_SUCCESS = 51005, 200
+TRANSFER_LIMIT_S: Final = 10.0
 
 Figures = dict[str, float | list[float]]
 
@@ -328,10 +329,15 @@ def transfer(leader: Node, group: NodeGroup) -> None:
     asked = {
         "group": leader.identity["dLegerGroup"], "remoteId": own, "transferId": own, "transfereeId": other, "term": term,
     }  # fmt: skip
+    ends = time.monotonic() + TRANSFER_LIMIT_S
     with Wire(DLEDGER_PORT, leader.address, 30) as wire:
-        answer = json.loads(wire.ask(DLEDGER_TRANSFER, {}, json.dumps(asked).encode())[1])
-    if answer.get("code") != DLEDGER_SUCCESS:
-        raise Invalid(f"the leader of DLedger answered {answer} to {asked}")
+        while True:
+            answer = json.loads(wire.ask(DLEDGER_TRANSFER, {}, json.dumps(asked).encode())[1])
+            if answer.get("code") == DLEDGER_SUCCESS:
+                return
+            if time.monotonic() > ends:
+                raise Invalid(f"the leader of DLedger answered {answer} to {asked}")
+            time.sleep(0.5)  # it does not let one lead that is behind
 
 
 # --- timers ---------------------------------------------------------------------------------------------------------------

@@ -136,8 +136,8 @@ CLIENT_QUESTION_AGAIN_TIMEOUT_MS: Final = 1_000
 
 CLIENT_ROUTES_EARLY_MS: Final = 100
 """Pause after the routes were asked for because a broker takes no connection, does not answer or says that it is a slave, or none takes
-messages; it becomes a quarter of the time that it takes already. A group has another leader half a second after the former one was killed,
-and six after it was frozen."""
+messages; it becomes a quarter of the time that it takes already. A group has another leader a tenth of a second after the former one was
+killed, and six seconds after it was frozen."""
 
 CLIENT_ROUTES_OFTEN_MS: Final = 1_000
 """The longest such pause of the first eight seconds; then it is an eighth of the time that it takes, up to `route_refresh_ms`."""

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, SendStatus
@@ -342,7 +342,13 @@ def test_a_master_that_comes_back_to_its_slave_is_found_soon(run: Run, cluster: 
     run(test)
 
 
-def test_a_slave_that_was_the_master_is_found_out_soon_each_time(run: Run, cluster: Cluster) -> None:
+def no_leader_any_more(command: Command) -> Command:
+    """As RocketMQ's broker answers when its DLedger has another leader."""
+    return response(command, ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+
+
+@pytest.mark.parametrize("answer", [ResponseCode.SERVICE_NOT_AVAILABLE, no_leader_any_more])
+def test_a_slave_that_was_the_master_is_found_out_soon_each_time(run: Run, cluster: Cluster, answer: Answer) -> None:
     """Its connection is open, and it answers."""
 
     async def test() -> None:
@@ -350,7 +356,7 @@ def test_a_slave_that_was_the_master_is_found_out_soon_each_time(run: Run, clust
             await mq.send("T", b"first")
             for number in range(3):
                 former = cluster.brokers["b-a"]
-                former.script(SEND, *[ResponseCode.SERVICE_NOT_AVAILABLE] * 1_000)
+                former.script(SEND, *[answer] * 1_000)
                 with pytest.raises(SendFailedError):
                     await mq.send("T", b"not known to the name server yet")
                 cluster.brokers["b-a"] = Broker(cluster, "b-a", f"other-{number}:10911")

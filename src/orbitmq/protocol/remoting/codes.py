@@ -301,3 +301,6 @@ def response_name(code: int) -> str:
 
 NOT_READ: Final = "this broker is a slave that serves no pulls (slaveReadEnable=false): pull from the master"
 """Remark of PULL_RETRY_IMMEDIATELY, by which a client knows that to pull again leads nowhere."""
+
+NO_APPEND: Final = "[PC_SYNCHRONIZED]"
+"""How the remark of SYSTEM_BUSY begins where RocketMQ could not append. A broker whose DLedger has another leader says so."""

@@ -33,7 +33,7 @@ from orbitmq.limits.client import (
     SEND_REPEAT_PAUSE_MS,
     SEND_REPEAT_PAUSE_MS_MAX,
 )
-from orbitmq.protocol.remoting.codes import NOT_READ, RequestCode, ResponseCode
+from orbitmq.protocol.remoting.codes import NO_APPEND, NOT_READ, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
 
@@ -189,7 +189,7 @@ class Network:
                 self._away(address, f"it was silent for {left_ms} ms")
             self.on_unreachable(address)
             raise
-        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ:
+        if _says_it_is_no_master(answer):
             self.on_unwilling(address)
         elif answer.code == ResponseCode.GO_AWAY:
             if self._channels.get(address) is channel:
@@ -356,6 +356,12 @@ def client_is_closed(address: str) -> ConnectionLostError:
     return ConnectionLostError(
         f"no connection to {address}: the client is closed", request_sent=False, remedy="use it inside its with block"
     )
+
+
+def _says_it_is_no_master(answer: Command) -> bool:
+    if answer.code == ResponseCode.SYSTEM_BUSY:
+        return (answer.remark or "").startswith(NO_APPEND)
+    return answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or answer.remark == NOT_READ
 
 
 def still_silent(address: str) -> ConnectionLostError:
