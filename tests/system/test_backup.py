@@ -10,8 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+from group_processes import Group
 from server_process import RawClient, ServedProcess, send_fields, until
 from test_pair import bodies
+from tests.worlds.etcd_process import MISSING, etcd_program
 
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
@@ -104,3 +107,33 @@ def test_two_backups_under_load_and_a_restore(tmp_path: Path) -> None:
         alone.stop()
     finally:
         alone.kill()
+
+
+def test_a_group_that_lost_all_members_goes_on_with_a_backup(tmp_path: Path) -> None:
+    if etcd_program() is None:
+        pytest.skip(MISSING)
+    names = ("a", "b", "c")
+    group = Group(tmp_path, *names)
+    try:
+        leader = group.leader()
+        group.members[leader].create_topic("orders")
+        sent = [b"%d" % number for number in range(50)]
+        assert {group.send(leader, body) for body in sent} == {ResponseCode.SUCCESS}
+        orbitmq("store", "backup", group.members[leader].data, tmp_path / "backup")
+        assert group.send(leader, b"after the backup") == ResponseCode.SUCCESS
+        for name in names:
+            group.kill(name)
+            (tmp_path / name).rename(tmp_path / f"lost-{name}")
+        orbitmq("store", "restore", tmp_path / "backup", tmp_path / leader / "data")
+        restored = group.start(leader)
+        words = ("replica", "accept-loss", f"127.0.0.1:{restored.port}", "--yes", "--timeout-ms", "60000")
+        said = subprocess.run((sys.executable, "-m", "orbitmq", *words), capture_output=True, text=True, check=False)
+        assert "this member is the leader now" in said.stdout + said.stderr, "it serves when another one is in sync"
+        for name in names:
+            if name != leader:
+                group.start(name, awaited=False)
+        group.until_level(*names)
+        assert group.bodies(leader) == sent
+        assert group.send(leader, b"goes on") == ResponseCode.SUCCESS
+    finally:
+        group.end()

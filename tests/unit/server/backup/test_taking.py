@@ -186,6 +186,48 @@ def test_retention_that_never_rests_is_said(world: World) -> None:
         world.take(Meddling(remove))
 
 
+def far_files(root: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (root / "far").rglob("*") if path.is_file()}
+
+
+def test_the_far_tier_fits_its_state(world: World) -> None:
+    """While files are copied the tier writes two of them anew as one: state and files of the backup are those of one side of that."""
+    world.send(5)
+    landing = world.root / "far" / "landing"
+    landing.mkdir(parents=True)
+    (landing / "one").write_text("1")
+    (landing / "two").write_text("2")
+    (world.root / "orbitmq.far").write_text("one two")
+
+    def compact(path: Path) -> None:
+        if path == landing / "two" and path.exists():
+            (landing / "both").write_text("12")
+            world.send(1)
+            (world.root / "orbitmq.far.tmp").write_text("both")
+            (world.root / "orbitmq.far.tmp").rename(world.root / "orbitmq.far")
+            (landing / "one").unlink()
+            (landing / "two").unlink()
+
+    report = world.take(Meddling(compact))
+    assert far_files(world.backup / "store") == {"both": "12"}
+    assert (world.backup / "store" / "orbitmq.far").read_text() == "both"
+    assert report.log_end == world.little.store.log.written_end
+    assert not any("timerFarUrl" in text for text in report.notes)
+
+
+def test_a_far_tier_that_never_rests_is_said(world: World) -> None:
+    world.send(5)
+    (world.root / "far").mkdir()
+    (world.root / "orbitmq.far").write_text("0")
+
+    def save(path: Path) -> None:
+        if path.parent == world.root / "commitlog":
+            (world.root / "orbitmq.far").write_text("1" + (world.root / "orbitmq.far").read_text())
+
+    with pytest.raises(StoreError, match="the far tier writes its files anew"):
+        world.take(Meddling(save))
+
+
 def test_a_log_that_went_another_way_is_copied_anew(world: World, tmp_path: Path) -> None:
     """As after a power failure: what was copied of the newest file is not what stands there now."""
     world.send(20)
