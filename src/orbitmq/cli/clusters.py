@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli import cluster_check
+from orbitmq.cli import cluster_check, cluster_files
 from orbitmq.cli.cluster_access import ClusterOption, ExpectOption, TopicOption, end_if_missing, expected, run
 from orbitmq.cli.cluster_restart import restart
 from orbitmq.cli.output import show_rows
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from orbitmq.client.admin import Broker
 
 app = typer.Typer(
-    help="The cluster: brokers, what is missing, rates, round-trip times, restart.",
+    help="The cluster: brokers, what is missing, rates, round-trip times, restart, export, import.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
 app.command(cls=ClusterCommand)(cluster_check.check)
 app.command(cls=ClusterCommand)(restart)
+app.command("export", cls=ClusterCommand)(cluster_files.export_cluster)
+app.command("import", cls=ClusterCommand)(cluster_files.import_cluster)
 
 
 @app.command(cls=ClusterCommand)

@@ -62,18 +62,31 @@ async def read_gaps(client: Client, kind: Kind, brokers: Sequence[Broker]) -> li
     return gaps_of(kind, brokers, await read_configs(client, kind, brokers))
 
 
-async def read_configs(client: Client, kind: Kind, brokers: Sequence[Broker]) -> dict[str, dict[str, Config]]:
+async def read_configs(client: Client, kind: Kind, brokers: Sequence[Broker]) -> Mapping[str, Mapping[str, Config]]:
     """What users have made on each of these masters, by name of the broker and in order."""
+    if kind is Kind.TOPIC:
+        return await read_topics(client, brokers)
+    return await read_groups(client, brokers)
+
+
+async def read_topics(client: Client, brokers: Sequence[Broker]) -> dict[str, dict[str, TopicConfig]]:
+    """The topics that users have made, in the same way."""
     from orbitmq.cli.users_topics import users_topics
-    from orbitmq.protocol.names import is_users_group
 
     cluster = await client.admin.cluster()
-    found: dict[str, dict[str, Config]] = {}
+    found = {}
     for broker in brokers:
-        if kind is Kind.TOPIC:
-            topics = await client.admin.topic_configs(broker.address)
-            found[broker.name] = {name: topics[name] for name in users_topics(sorted(topics), cluster)}
-        else:
-            groups = await client.admin.group_configs(broker.address)
-            found[broker.name] = {name: groups[name] for name in sorted(groups) if is_users_group(name)}
+        topics = await client.admin.topic_configs(broker.address)
+        found[broker.name] = {name: topics[name] for name in users_topics(sorted(topics), cluster)}
+    return found
+
+
+async def read_groups(client: Client, brokers: Sequence[Broker]) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+    """The groups that users have made, in the same way."""
+    from orbitmq.protocol.names import is_users_group
+
+    found = {}
+    for broker in brokers:
+        groups = await client.admin.group_configs(broker.address)
+        found[broker.name] = {name: groups[name] for name in sorted(groups) if is_users_group(name)}
     return found

@@ -26,7 +26,8 @@ COMMANDS: Final = {
     "config": CommandEntry("orbitmq.cli.configurations", "Configuration files: check what becomes of each key here."),
     "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
     "cluster": CommandEntry(
-        "orbitmq.cli.clusters", "The cluster: brokers, what is missing, rates, round-trip times, restart."
+        "orbitmq.cli.clusters",
+        "The cluster: brokers, what is missing, rates, round-trip times, restart, export, import.",
     ),
     "replica": CommandEntry("orbitmq.cli.replicas", "Masters and slaves: who follows whom, and how far behind."),
     "topic": CommandEntry(

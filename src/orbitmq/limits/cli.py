@@ -18,6 +18,13 @@ CLI_EXPECTED_BROKERS_MAX: Final = 1_024
 ACCESS_FILE_BYTES_MAX: Final = 67_108_864
 """Largest file of users and policies that is imported: twice what all that a server keeps takes as JSON."""
 
+# --- files of clusters ------------------------------------------------------------------------------------------------
+CLUSTER_FILE_BYTES_MAX: Final = 67_108_864
+"""Largest file of a cluster that is written and read: some hundred thousand topics, groups and offsets."""
+
+CLUSTER_QUEUES_TOLD_MAX: Final = 8
+"""Queues of which one row of an import says more than what became of them: what a line of a terminal holds."""
+
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 BENCH_SAMPLES_MAX: Final = 5_000_000
 """Times that one run of a benchmark keeps, each a float: two minutes at full speed."""

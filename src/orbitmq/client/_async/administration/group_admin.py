@@ -16,6 +16,7 @@ from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, Remot
 from orbitmq.protocol.names import dlq_topic, group_name_problem, retry_topic
 from orbitmq.protocol.remoting.bodies import (
     ConsumerConnection,
+    ConsumerOffsetTable,
     ConsumerRunningInfo,
     ConsumeStats,
     GroupList,
@@ -180,6 +181,15 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         return merged
 
     # --- offsets of groups
+
+    async def group_offsets(self, address: str) -> dict[tuple[str, str], dict[int, int]]:
+        """All that groups have committed at one broker: by group and topic, by number of the queue."""
+        answer = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, doing="reading the offsets of groups")
+        found: dict[tuple[str, str], dict[int, int]] = {}
+        for name, offsets in ConsumerOffsetTable.decode(answer.body).offset_table.items():
+            topic, _, group = name.partition("@")
+            found[group, topic] = dict(sorted(offsets.items()))
+        return dict(sorted(found.items()))
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that a group has committed of a queue, or None."""

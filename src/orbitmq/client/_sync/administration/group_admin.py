@@ -90,6 +90,10 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         """Connected members of a producer group at the brokers of a topic."""
         return self._loop.run(self._twin.producer_connections(group, topic))
 
+    def group_offsets(self, address: str) -> dict[tuple[str, str], dict[int, int]]:
+        """All that groups have committed at one broker: by group and topic, by number of the queue."""
+        return self._loop.run(self._twin.group_offsets(address))
+
     def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that a group has committed of a queue, or None."""
         return self._loop.run(self._twin.group_offset(group, queue))
