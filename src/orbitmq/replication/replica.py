@@ -43,7 +43,7 @@ class Replica:
     ) -> None:
         self.name: Final = name
         self.life: Final = life
-        self.role = ReplicaRole.FOLLOWING
+        self.role, self.leader = ReplicaRole.FOLLOWING, ""
         self.kept = kept
         """What is on the disk, or will be when `is_kept`."""
         self.is_kept = True
@@ -51,7 +51,6 @@ class Replica:
         """What was reported from memory may be gone."""
         self.log = log
         self.confirmed = confirmed
-        self.leader = ""
         self.view: View | None = None
         self.following = FollowerSession(log.written)
         self.counting = LeaderCounting()
@@ -118,7 +117,7 @@ class Replica:
         message = given.message
         if message.epoch < self.epoch and not isinstance(message, steps.Hello):
             if self.is_kept:
-                self._send(message.sender, steps.Hello(self.name, self.epoch, self.session))
+                self._greet(message.sender)
         elif message.epoch > self.epoch and not isinstance(message, steps.Welcome):
             self._ask()
         elif self.is_kept and (handle := HANDLERS.get(type(message))) is not None:
@@ -126,11 +125,10 @@ class Replica:
 
     def _hello(self, said: steps.Hello) -> None:
         view = self.view
-        if self.role is ReplicaRole.FOLLOWING and said.sender == self.leader and not self.following.is_matched:
-            self._begin_session()  # it leads only now, and took no notice of what was said before
-        if self.role is not ReplicaRole.LEADING or view is None or said.sender not in view.members:
-            return
-        if self.counting.hello(said.sender, said.session):
+        if self.role is not ReplicaRole.LEADING:
+            if said.sender == self.leader and not self.following.is_matched:
+                self._begin_session()  # it leads only now, and took no notice of what was said before
+        elif view is not None and said.sender in view.members and self.counting.hello(said.sender, said.session):
             self._effects.append(steps.EndStream(said.sender))
             end, start, marks = self.log.written, self.log.start, self.log.marks
             self._send(said.sender, steps.Welcome(self.name, self.epoch, said.session, marks, end, start))
@@ -146,12 +144,11 @@ class Replica:
             self._hand_over()
 
     def _may_be(self, member: str, session: FollowSession, position: int) -> bool:
-        if not self.counting.is_session(member, session):
-            return False
-        if self.counting.is_possible(member, position, self.log.written):
-            return True
-        self._effects.append(steps.EndStream(member))
-        return False
+        is_session = self.counting.is_session(member, session)
+        is_possible = is_session and self.counting.is_possible(member, position, self.log.written)
+        if is_session and not is_possible:
+            self._effects.append(steps.EndStream(member))
+        return is_possible
 
     def _your_turn(self, said: steps.YourTurn) -> None:
         if said.sender == self.leader and self.following.is_matched:
@@ -169,16 +166,14 @@ class Replica:
         self.following.end()
         if self.role is ReplicaRole.FOLLOWING and self.is_kept and not self.has_lost_end:
             self.following.begin()
-            for name in (self.leader,) if self.leader not in ("", self.name) else self.others:
-                self._send(name, steps.Hello(self.name, self.epoch, self.session))
+            self._greet(*((self.leader,) if self.leader not in ("", self.name) else self.others))
 
     def _welcome(self, said: steps.Welcome) -> None:
         following = self.following
         if said.session != self.session or self.role is ReplicaRole.LEADING:
             return
         if said.epoch > self.epoch:
-            self._enter(said.epoch, self.kept.serial, said.sender)
-            return  # and says hello again when that is kept
+            return self._enter(said.epoch, self.kept.serial, said.sender)  # and says hello again when that is kept
         if following.is_matched or following.cutting is not None or self.leader not in ("", said.sender):
             return
         self.leader = said.sender
@@ -213,8 +208,7 @@ class Replica:
         self._confirm(min(following.confirmed, self.safe_end))
 
     def _say_where(self) -> None:
-        said = steps.Report(self.name, self.epoch, self.session, self.safe_end, self.is_clock_off)
-        self._send(self.leader, said)
+        self._send(self.leader, steps.Report(self.name, self.epoch, self.session, self.safe_end, self.is_clock_off))
 
     # --- the log --------------------------------------------------------------------------------------------------------
 
@@ -340,8 +334,7 @@ class Replica:
             self.role, self.leader = ReplicaRole.LEADING, self.name
             self.following.end()
             self._effects.append(steps.AppendMarker(self.epoch))
-            for name in self.others:
-                self._send(name, steps.Hello(self.name, self.epoch, self.session))
+            self._greet(*self.others)
 
     def _drop_member(self, given: steps.DropMember) -> None:
         if self.role is ReplicaRole.LEADING and self.view is not None and self.view.may_drop(given.member):
@@ -370,6 +363,9 @@ class Replica:
         """The next leader has everything: ask it to lead."""
         if self.switching_to and self.counting.end_of(self.switching_to) == self.log.written:
             self._send(self.switching_to, steps.YourTurn(self.name, self.epoch))
+
+    def _greet(self, *members: str) -> None:
+        self._effects += [steps.SendMessage(name, steps.Hello(self.name, self.epoch, self.session)) for name in members]
 
     def _send(self, to: str, message: steps.Message) -> None:
         self._effects.append(steps.SendMessage(to, message))
