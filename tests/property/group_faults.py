@@ -20,11 +20,12 @@ LEFT_MS = ADMITTED_MS = 4_000
 
 
 def until(life: Life, what: Callable[[], bool], ms: int) -> bool:
-    """Let time pass until it holds, to the millisecond; False where it does not within `ms`."""
-    for _ in range(ms):
+    """Let time pass until it holds, to the millisecond; False where it does not within `ms`. Nothing changes but by what happens next."""
+    end_ms = life.now_ms + ms
+    while life.now_ms < end_ms:
         if what():
             return True
-        life.run(1)
+        life.run(min(max(life.next_ms - life.now_ms, 1), end_ms - life.now_ms))
     return False
 
 

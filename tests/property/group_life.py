@@ -95,6 +95,11 @@ class Life:
     def at(self, delay_ms: int, call: Callable[..., None], *given: Any) -> None:
         heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._numbers), call, given))
 
+    @property
+    def next_ms(self) -> int:
+        """When something happens next; a member that runs looks at the time each `TICK_MS`."""
+        return self._events[0][0] if self._events else self.now_ms + TICK_MS
+
     def run(self, ms: int) -> None:
         end_ms = self.now_ms + ms
         while self._events and self._events[0][0] <= end_ms:

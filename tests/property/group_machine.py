@@ -62,6 +62,8 @@ class Machine:
         self.kept = KeptEpoch()
         self.saved_confirmed = 0
         self.boots = self.lives = 0
+        self.life = f"{name}0"
+        """Name of the process."""
         self.member: TimedReplica | None = None
         self.inputs: deque[Input] = deque()
         """What the process is told next."""
@@ -76,10 +78,6 @@ class Machine:
         """Ends of messages whose senders wait."""
         self.rate = rng.choice((1.0, 1.0, 0.9, 1.1))
         self.wall_off_ms = rng.choice((0, 0, 20, -700, 5_000))
-
-    @property
-    def life(self) -> str:
-        return f"{self.name}{self.lives}"
 
     @property
     def confirmed(self) -> int:
@@ -98,8 +96,12 @@ class Machine:
     def now_ns(self, now_ms: int) -> int:
         return int(now_ms * self.rate * 1_000_000)
 
-    def start(self, now_ms: int) -> None:
+    def _live(self) -> None:
         self.lives += 1
+        self.life = f"{self.name}{self.lives}"
+
+    def start(self, now_ms: int) -> None:
+        self._live()
         self.stopped, self.is_paused = "", False
         self.saved_confirmed = self.dispatched = min(self.saved_confirmed, len(self.log.data))
         if not self.in_memory:
@@ -118,7 +120,7 @@ class Machine:
 
     def kill(self) -> None:
         self.member = None
-        self.lives += 1
+        self._live()
         self.streams.clear()
         self.inputs.clear()
         self.waiting.clear()

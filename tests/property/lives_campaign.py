@@ -3,7 +3,7 @@ model, or of pairs of brokers or members of groups with real stores, with figure
 `python -m tests.property.lives_campaign --of pop --lives 1000`.
 
 Exit code 0 when both accounts agreed in every life, 1 otherwise; each broken seed is printed and can be repeated with
-`--seed N --lives 1`. A life takes 0.1 s, of a pair 0.4 s, of a group 0.03 s, of members with stores 0.5 s.
+`--seed N --lives 1`. A life takes 0.1 s, of a pair 0.4 s, of a group 0.025 s, of members with stores 0.5 s.
 """
 
 from __future__ import annotations
