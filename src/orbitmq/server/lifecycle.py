@@ -125,9 +125,9 @@ def _cannot_start(data: Path, error: OSError) -> ConfigurationError:
         return ConfigurationError(
             f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
         )
-    chosen = " (nothing names another one)" if data == default_data_directory() else ""
+    place = f"{data.absolute()}{' (nothing names another one)' if data == default_data_directory() else ''}"
     return ConfigurationError(
-        f"the data directory {data.absolute()}{chosen} cannot be made: {error.strerror or error}",
+        f"the data directory {place} cannot be made: {error.strerror or error}",
         remedy="name one that can be: --data DIRECTORY, ORBITMQ_DATA, or the key storePathRootDir",
     )
 
