@@ -13,7 +13,10 @@ from tests.property.group_bugs import BUGS, Plant
 from tests.worlds.faults import RecordingFile
 
 from orbitmq.replication.counting import LeaderCounting
+from orbitmq.replication.epoch_marks import EpochMark
+from orbitmq.replication.replica_steps import KeptEpoch
 from orbitmq.replication.view import View
+from orbitmq.server.replication.group.member_record import MemberRecord
 
 
 @contextlib.contextmanager
@@ -49,8 +52,19 @@ def log_is_not_synced() -> None:
     RecordingFile.datasync = datasync  # type: ignore[method-assign]
 
 
+def epoch_not_durable() -> None:
+    """A member forgets with its process which epoch it was in. That of the core is mended by the next write of the same file."""
+
+    def keep(self: MemberRecord, epoch: KeptEpoch, marks: tuple[EpochMark, ...], done: Callable[[str], None]) -> None:
+        correct(self, epoch._replace(epoch=0, serial=0), marks, done)
+
+    correct = MemberRecord.keep
+    MemberRecord.keep = keep  # type: ignore[method-assign]
+
+
 PLANTED: Final[dict[str, Plant]] = {
     **BUGS,
+    "epoch_not_durable": _for_good(epoch_not_durable),
     "log_is_not_synced": _for_good(log_is_not_synced),
     "answered_before_the_copies": answered_before_the_copies,
     "follower_forgets_recalls": _for_good(pair_bugs.slave_forgets_recalls),

@@ -4,7 +4,7 @@ Rules of this file
 1. Members reach each other, clients and the engine through networks of their own. What fails and when follows from the seed.
 2. After each disaster sends go on within `GO_ON_LIMIT_S`; where enough members are left, before anything comes back.
 3. After each disaster, and at the end on every member: every acknowledged send once, and what was confirmed is what it was.
-4. In no epoch two members are seen leading. Logs are equal byte for byte up to the shorter end.
+4. In no epoch two processes are seen leading, of one member neither. Logs are equal byte for byte up to the shorter end.
 5. What other programs were promised and got stands in a ledger, which is judged at the end.
 """
 
@@ -51,6 +51,8 @@ CALM: Final = 0.3
 """Of all disasters with all members in sync after them: so long nothing happens."""
 LEADER_LAST: Final = 0.5
 """Of all times when all are down: others lead before the former leader is back."""
+LEADER_FIRST: Final = 0.3
+"""Of them: it is there first, and finds itself as the leader."""
 RESTARTED: Final = 0.3
 """Of all members that are frozen or cut off: they are killed and started before that is over."""
 
@@ -139,7 +141,7 @@ class GroupRun(FaultyRun[Disaster]):
         self._is_level = True
         self._healed_ms = 0.0
         self._leaders: defaultdict[str, set[str]] = defaultdict(set)
-        """By epoch: who was seen leading."""
+        """By epoch: which processes of which members were seen leading."""
         self.accounts: list[Account] = []
         self.codes: Counter[int] = Counter()
 
@@ -230,11 +232,8 @@ class GroupRun(FaultyRun[Disaster]):
             for name in victims:
                 await asyncio.to_thread(ends, name)
             await self._meanwhile(disaster, leader)
-            if disaster in OF_ALL and self._chance.random() < LEADER_LAST:
-                await self._start([name for name in victims if name != leader])
-                await came_true(lambda: bool(group.leader()), 2 * REPLACED_S)
-                victims = [leader]
-            await self._start(victims)
+            await self._start_first(disaster, leader)
+            await self._start([name for name in victims if name not in group.members])
         elif disaster is Disaster.ALONE_AFTER_ALL:
             await self._leave_alone(victims[0])
         elif disaster is Disaster.POWER_LEADER_ALONE:
@@ -269,6 +268,15 @@ class GroupRun(FaultyRun[Disaster]):
             await self._meanwhile(disaster, leader)
             await self._restart_some(victims)
             group.let_go()
+
+    async def _start_first(self, disaster: Disaster, leader: str) -> None:
+        """Of all who are down."""
+        drawn = self._chance.random() if disaster in OF_ALL else 1.0
+        if drawn < LEADER_LAST:
+            await self._start([name for name in self._names if name != leader])
+            await came_true(lambda: bool(self._group.leader()), 2 * REPLACED_S)
+        elif drawn < LEADER_LAST + LEADER_FIRST:
+            await self._start([leader])
 
     def _victims(self, disaster: Disaster, leader: str) -> list[str]:
         if disaster in OF_LEADER:
@@ -373,13 +381,19 @@ class GroupRun(FaultyRun[Disaster]):
     async def _look_always(self) -> None:
         while True:
             for name in self._names:
+                process = self._process_of(name)
                 told = await asyncio.to_thread(self._group.told, name, 1.0)
-                if told.get("Role") == "LEADER":
+                if told.get("Role") == "LEADER" and process and process == self._process_of(name):
                     leaders = self._leaders[told["Epoch"]]
-                    if name not in leaders and leaders:
-                        self.findings.append(f"{name} and {leaders} lead in epoch {told['Epoch']}")
-                    leaders.add(name)
+                    if process not in leaders and leaders:
+                        self.findings.append(f"{process} and {', '.join(leaders)} lead in epoch {told['Epoch']}")
+                    leaders.add(process)
             await asyncio.sleep(LOOK_EACH_S)
+
+    def _process_of(self, name: str) -> str:
+        """That runs as this member; empty while none does."""
+        member = self._group.members.get(name)
+        return "" if member is None else f"{name} in process {member.pid}"
 
     async def _settle(self) -> None:
         """Nobody sends any more; what waits has its time. Then the members are compared, stopped, and their logs as well."""

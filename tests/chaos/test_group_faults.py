@@ -38,6 +38,8 @@ CAMPAIGNS = {
     "member_that_lost_its_end_stays": "--seed 2 --disasters 1 --of POWER_LEADER_ALONE --ack memory",
     "outsider_leads": "--seed 1 --disasters 1 --of ALONE_AFTER_ALL --members 2",
     "cut_by_length": "--seed 1 --disasters 2 --of MUTE_LEADER CUT_LEADER",
+    "epoch_kept_over_a_restart": "--seed 7 --disasters 1 --of KILL_ALL --ack disk --members 2",
+    "epoch_not_durable": "--seed 1 --disasters 1 --of KILL_FOLLOWER --ack memory",
     "follower_forgets_deliveries": "--seed 1 --disasters 2 --of SWITCH KILL_LEADER",
     "follower_forgets_recalls": "--seed 1 --disasters 2 --of SWITCH KILL_LEADER",
 }
