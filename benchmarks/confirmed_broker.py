@@ -1,6 +1,6 @@
 """`orbitmq` that notes how long each message is written before it is confirmed: `confirmed_broker.py TARGET broker --data DATA ...`.
 
-At SIGUSR1 the delays since the last signal are written to TARGET, as a JSON list of [microseconds, messages]; the file is there at once or
+At SIGUSR2 the delays since the last signal are written to TARGET, as a JSON list of [microseconds, messages]; the file is there at once or
 not at all.
 """
 
@@ -47,7 +47,7 @@ def note(target: Path) -> None:
         made.replace(target)
 
     Confirmation.written, Confirmation.look_again = noted_written, noted_look  # type: ignore[method-assign]
-    signal.signal(signal.SIGUSR1, tell)
+    signal.signal(signal.SIGUSR2, tell)
 
 
 if __name__ == "__main__":

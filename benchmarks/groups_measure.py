@@ -287,7 +287,7 @@ def noted_by(node: Node) -> list[tuple[int, int]]:
     """(microseconds, messages) since the last time."""
     file = noted_file(node)
     file.unlink(missing_ok=True)
-    node.signal(signal.SIGUSR1)
+    node.signal(signal.SIGUSR2)
     until(file.exists, "what the leader noted", node.log)
     return [(us, count) for us, count in json.loads(file.read_text())]
 

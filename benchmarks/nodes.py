@@ -101,7 +101,7 @@ class Node:
     def fail_power(self) -> None:
         """Only of a process that was started `recorded`. It answers nobody from the signal on, while it still writes what is left."""
         assert self.process is not None
-        self.signal(signal.SIGUSR1)
+        self.signal(signal.SIGUSR2)
         self.machine.cut()
         ends = time.monotonic() + POWER_LIMIT_S
         while self.process.running:

@@ -1,6 +1,6 @@
 """`orbitmq` whose files are recorded: `recorded_broker.py DATA TARGET broker --data DATA ...`.
 
-At SIGUSR1 power fails: what the disk is sure to hold then is written to TARGET, and the process is gone. Of everything that was not
+At SIGUSR2 power fails: what the disk is sure to hold then is written to TARGET, and the process is gone. Of everything that was not
 synced nothing survives.
 """
 
@@ -37,7 +37,7 @@ def record(data: Path, target: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     lifecycle.OsFiles = recorded  # type: ignore[assignment, misc]
-    signal.signal(signal.SIGUSR1, fail)
+    signal.signal(signal.SIGUSR2, fail)
 
 
 if __name__ == "__main__":
