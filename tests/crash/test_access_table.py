@@ -81,9 +81,9 @@ class AccessLife:
         command.body = b"" if body is None else json.dumps(body).encode()
         correct = AccessRequests._changed
 
-        def changed(room: AccessRequests, command: Command, peer: Peer, name: str, what: str) -> Command | None:
+        def changed(room: AccessRequests, command: Command, peer: Peer, name: str) -> Command | None:
             self.states.append(state(self.access))
-            return correct(room, command, peer, name, what)
+            return correct(room, command, peer, name)
 
         with mock.patch.object(AccessRequests, "_changed", changed):
             answer = self.room.handlers()[code](command, self.peer)
