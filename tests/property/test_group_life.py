@@ -11,7 +11,7 @@ from tests.property.group_life import live
 from tests.property.group_states import walk
 from tests.property.group_world import Bounds
 
-SEEDS = range(300)
+SEEDS = range(2_000)
 
 CAUGHT_WITHIN = 50
 """Lives in which a planted bug has to be noticed."""

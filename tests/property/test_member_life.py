@@ -11,7 +11,7 @@ import pytest
 from tests.property.member_bugs import BUGS
 from tests.property.member_life import run
 
-SEEDS = range(32)
+SEEDS = range(50)
 """`make group-campaign` plays more."""
 
 FOUND_BY = {
