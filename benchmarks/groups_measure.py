@@ -54,6 +54,7 @@ SOON, DUE_COUNT, DUE_EVERY_MS, DUE_FROM_MS = "SOON", 70, 50, 1_500
 """Timers that fall due from just before the fault on."""
 DUE_BEFORE_S: Final = 0.2
 LATE_LIMIT_S: Final = 60.0
+FOUND_LIMIT_S: Final = 30.0
 DLEDGER_TRANSFER, DLEDGER_SUCCESS = 51005, 200
 TRANSFER_LIMIT_S: Final = 10.0
 
@@ -192,7 +193,7 @@ class FailoverBench:
                 with group.until_leader().wire() as wire:
                     wire.create_topic(SOON, 1)
             asyncio.run(self._play(group, fault, wanted, note))
-            return len(self._stored - self._found(group.until_level()))
+            return len(self._missing(group))
 
     async def _play(
         self, group: NodeGroup, fault: Fault, wanted: Callable[[], bool], note: Callable[[Figures], None]
@@ -254,6 +255,15 @@ class FailoverBench:
                     self._stored.add(number)
             number += SENDERS
             await asyncio.sleep(PAUSE_S)
+
+    def _missing(self, group: NodeGroup) -> set[int]:
+        """Of those that were answered SEND_OK. What a leader has, and has not given to its queues yet, is waited for."""
+        missing, ends = set(self._stored), time.monotonic() + FOUND_LIMIT_S
+        while missing := missing - self._found(group.until_level()):
+            if time.monotonic() > ends:
+                break
+            time.sleep(1)
+        return missing
 
     @staticmethod
     def _found(leader: Node) -> set[int]:
