@@ -98,10 +98,15 @@ class BackupDirectory:
                 remedy="look which store counts; take the backup into another directory",
             )
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether a run that has not ended counts all the same: all its files are there, and whoever comes next carries it out."""
+        return self._files.exists(self.root / NEXT_FILE)
+
     def discard(self) -> None:
-        """Throw away what a run has staged. Raises OSError."""
+        """Throw away what a run has staged, unless it counts already. Raises OSError."""
         self.staged = []
-        if self._files.exists(self.root / NEW):
+        if not self.is_decided and self._files.exists(self.root / NEW):
             self._files.remove_tree(self.root / NEW)
 
     def place_of(self, path: str) -> Path:

@@ -87,8 +87,8 @@ def take_backup(
 ) -> BackupReport:
     """Copy the store in `source`, served or not, into `directory`, or bring the backup there up to date. Durable on return.
 
-    `commit_log`: its folder where it is not in the store. Raises StoreError and OSError; then an earlier backup is as it was. Memory: 300
-    bytes a file.
+    `commit_log`: its folder where it is not in the store. Raises StoreError and OSError; then an earlier backup is as it was, or this one
+    counts when the next run, a look or a restore has ended it. Memory: 300 bytes a file.
     """
     _refuse_nested(source, directory)
     store = SourceStore(files, source, commit_log)
@@ -103,9 +103,16 @@ def take_backup(
         if error.errno not in FULL:
             raise
         free = files.disk_usage(directory).free_bytes
+        if backup.is_decided:
+            why, remedy = (
+                "everything is copied, and not yet in its place",
+                "make room: `orbitmq store verify` or the next run ends it",
+            )
+        else:
+            why, remedy = "an earlier backup is as it was", "make room, or name a directory on a larger disk"
         raise StoreError(
-            f"there is no room left for {directory}: {free} bytes are free without what this run copied; an earlier backup is as it was",
-            remedy="make room, or name a directory on a larger disk",
+            f"there is no room left for {directory}: {free} bytes are free without what this run copied; {why}",
+            remedy=remedy,
         ) from error
     except StoreError:
         backup.discard()

@@ -310,6 +310,42 @@ def test_a_run_that_is_killed_anywhere_leaves_one_or_the_other(world: World, at:
     world.sound()
 
 
+@pytest.mark.parametrize("at", range(0, 30, 4))
+def test_a_disk_that_is_full_anywhere_leaves_one_or_the_other(world: World, at: int) -> None:
+    """Also while files come to their places, where folders of new queues are made."""
+    world.send(60)
+    first = world.take()
+    world.send(60)
+
+    class Full(OsFiles):
+        __slots__ = ()
+        left = at
+
+        def rename(self, source: Path, target: Path) -> None:
+            Full.left -= 1
+            if Full.left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().rename(source, target)
+
+    said = ""
+    try:
+        world.take(Full())
+    except StoreError as error:
+        said = str(error)
+    if said:
+        is_decided = (world.backup / NEXT_FILE).exists()
+        assert "no room left" in said
+        assert ("everything is copied" in said) is is_decided
+        report = verify_backup(OsFiles(), world.backup)
+        assert report.damaged == []
+        assert (report.log_end > first.log_end) is is_decided
+    restored = world.restored()
+    assert restored.bodies() in (bodies(60), bodies(120))
+    restored.close()
+    world.take()
+    world.sound()
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
