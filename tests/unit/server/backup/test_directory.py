@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.errors import StoreError
 from orbitmq.server.backup.directory import NEXT_FILE, BackupDirectory
-from orbitmq.server.backup.manifest import BackupFile, BackupManifest, encode_manifest
+from orbitmq.server.backup.manifest import MANIFEST_FILE, BackupFile, BackupManifest, encode_manifest
 from orbitmq.store.files import OsFiles
 
 FILES = OsFiles()
@@ -66,6 +66,13 @@ def test_a_run_that_had_copied_everything_is_carried_out(tmp_path: Path) -> None
     assert backup.manifest == following
     assert stored(tmp_path) == {"a": "2", "c": "2"}
     assert not (tmp_path / "new").exists()
+    backup.close()
+
+
+def test_a_first_run_that_was_broken_off_at_once_leaves_an_empty_place(tmp_path: Path) -> None:
+    (tmp_path / f"{MANIFEST_FILE}.tmp").touch()  # killed, or without room, before the first manifest was whole
+    backup = BackupDirectory.open(FILES, tmp_path, create=True)
+    assert not backup.manifest.files
     backup.close()
 
 
