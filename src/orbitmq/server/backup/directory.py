@@ -9,11 +9,13 @@ Rules of this file
 1. Nothing that a manifest counts is changed before the next one is durable. What a run copied before it failed is thrown away, or, in the
    newest file of the log, lies behind what counts.
 2. One run at a time: the directory is locked.
+3. Nobody else may read what is copied, also where the directory was there before, as a mounted disk is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,10 +34,12 @@ PRIVATE_MODE: Final = 0o700
 
 
 def make_private(files: Files, root: Path) -> None:
-    """Make a directory that nobody else may read; one that is there stays as it is. Raises OSError."""
+    """Make a directory that nobody else may read, as far as its file system knows of such rights; one that is there stays as it is. Raises
+    OSError."""
     if not files.is_dir(root):
         files.make_dirs(root)
-        root.chmod(PRIVATE_MODE)
+        with suppress(PermissionError):
+            root.chmod(PRIVATE_MODE)
 
 
 def contents(files: Files, root: Path) -> list[str]:
@@ -122,6 +126,7 @@ class BackupDirectory:
     def stage(self, path: str) -> Path:
         """Where a file of this run is to be written. Raises OSError."""
         place = self.staged_place_of(path)
+        make_private(self._files, self.root / NEW)
         self._files.make_dirs(place.parent)
         self.staged.append(path)
         return place
@@ -138,6 +143,7 @@ class BackupDirectory:
     def _carry_out(self, manifest: BackupManifest) -> None:
         """Put the files of a run that has ended in their places. May be done again."""
         files = self._files
+        make_private(files, self.root / STORE)
         for path in manifest.staged:
             source, place = self.staged_place_of(path), self.place_of(path)
             if files.exists(source):

@@ -419,6 +419,18 @@ def test_what_is_left_out_is_named(world: World) -> None:
     assert any("timerFarUrl" in text for text in notes)
 
 
+def test_nobody_else_reads_a_backup_in_a_directory_that_was_there(world: World) -> None:
+    world.send(5)
+    world.backup.mkdir(mode=0o755)
+
+    def look(path: Path) -> None:
+        if path.is_relative_to(world.backup / "new"):
+            assert (world.backup / "new").stat().st_mode & 0o777 == 0o700
+
+    world.take(Meddling(look))
+    assert (world.backup / "store").stat().st_mode & 0o777 == 0o700
+
+
 def test_private_files_stay_private(world: World) -> None:
     world.send(5)
     secret = world.root / "config" / "orbitmq-access.json"
