@@ -84,9 +84,8 @@ class BackupDirectory:
     def _take_up(self, *, create: bool) -> None:
         files, names = self._files, contents(self._files, self.root)
         if MANIFEST_FILE not in names:
-            names = [
-                name for name in names if name != f"{MANIFEST_FILE}.tmp"
-            ]  # of a first run that was broken off at once
+            unfinished = f"{MANIFEST_FILE}.tmp"  # of a first run that was broken off at once
+            names = [name for name in names if name != unfinished]
             if LOG in names:
                 raise StoreError(
                     f"{self.root} is a store, not a backup", remedy="name a directory for the backup alone"

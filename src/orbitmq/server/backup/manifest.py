@@ -65,9 +65,21 @@ def decode_manifest(content: bytes) -> BackupManifest:
         raise StoreDamagedError(f"{MANIFEST_FILE} of the backup fails its check", remedy=remedy)
     try:
         check_version(MANIFEST_FILE, msgspec.json.decode(line, type=_AnyVersion).version, _VERSION)
-        return msgspec.json.decode(line, type=BackupManifest)
+        manifest = msgspec.json.decode(line, type=BackupManifest)
     except msgspec.MsgspecError as error:
         raise StoreDamagedError(f"{MANIFEST_FILE} of the backup cannot be read: {error}", remedy=remedy) from error
+    for path in (*manifest.files, *manifest.staged):
+        if not _is_below(path):
+            raise StoreDamagedError(
+                f"{MANIFEST_FILE} of the backup names {path[:200]!r}, which is no place in a store", remedy=remedy
+            )
+    return manifest
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path stays in the directory that it is looked for in: a restore may have come from anywhere."""
+    parts = path.split("/")
+    return "\0" not in path and not {"", ".", ".."} & set(parts)
 
 
 def why_not_onto(before: BackupManifest, store: str, log_end: int) -> str:

@@ -29,6 +29,16 @@ def test_what_is_torn_or_no_manifest_is_refused(content: bytes) -> None:
         decode_manifest(content)
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "../outside", "config/../../outside", "", "config//a", "a\0b"])
+def test_one_that_names_places_outside_of_a_store_is_refused(path: str) -> None:
+    for manifest in (
+        BackupManifest(store="s", taken_at_ms=0, end=0, files={path: BackupFile(0, 0, "")}),
+        BackupManifest(store="s", taken_at_ms=0, end=0, staged=[path]),
+    ):
+        with pytest.raises(StoreDamagedError, match="no place in a store"):
+            decode_manifest(encode_manifest(manifest))
+
+
 def test_one_of_a_later_version_is_refused_by_name() -> None:
     later = BackupManifest(store="s", taken_at_ms=1, end=0, version=2)
     with pytest.raises(StoreDamagedError, match="a later version of orbitmq"):
