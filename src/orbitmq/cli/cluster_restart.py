@@ -210,10 +210,18 @@ class RestartWork:
         await self.do(self.order.step(monotonic_ms(), self.seen))
 
     async def end(self, why: str) -> None:
-        """End early; permission that was taken is given back."""
+        """End early; permission that was taken is given back, or it is said where it could not be."""
+        from orbitmq.errors import OrbitError
+
         with contextlib.suppress(Exception):  # what was seen before counts then
             self.seen = await self._watch.look()
-        await self.do(self.order.interrupted(self.seen, why))
+        failures = [self.order.failure, why] if self.order.failure else []
+        try:
+            await self.do(self.order.interrupted(self.seen, why))
+        except (OrbitError, OSError) as error:
+            failures = [self.order.failure, str(error)]
+        if failures:
+            self.order.failure = "; ".join(failures)
 
     async def do(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

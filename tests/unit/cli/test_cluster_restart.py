@@ -141,6 +141,16 @@ def test_a_command_that_fails_ends_it_with_1_and_the_permission_is_given_back(or
     assert not (scene.directory / "b").exists()
 
 
+def test_permission_that_cannot_be_given_back_is_said_beside_what_ended_it(orbitmq: Run, scene: Scene) -> None:
+    scene.server.answers[RequestCode.ADD_WRITE_PERM_OF_BROKER] = lambda command: (1, "no thread is free", {}, b"")
+    done = restart(orbitmq, scene, "--json", "--restart-command", "exit 3")
+    assert done.code == 1
+    failure = json.loads(done.out.splitlines()[-1])["failure"]
+    assert "ended with 3; 0 restarted" in failure
+    assert "changing the permission of a" in failure
+    assert "no thread is free" in failure
+
+
 def test_the_only_broker_keeps_its_permission(orbitmq: Run, scene: Scene) -> None:
     scene.clusters = {"Main": ["a"]}
     done = restart(orbitmq, scene, "--restart-command", f"touch {scene.directory}/{{broker}}")

@@ -10,7 +10,7 @@ from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 from orbitmq.client._async.client import Client
 from orbitmq.client.offset_reset import OffsetMove, ResetTo
 from orbitmq.clock import ManualClock
-from orbitmq.errors import ClientError, ConfigurationError, NotFoundError
+from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, NotFoundError
 from orbitmq.protocol.remoting.bodies import (
     BrokerData,
     ClientConnection,
@@ -229,6 +229,22 @@ def test_write_permission_and_values_go_to_the_name_servers(run: Run, cluster: C
             assert await mq.admin.get_value("ns", "k") == "v"
             assert await mq.admin.get_value("ns", "other") is None
             assert await mq.admin.values("ns") == {}
+
+    run(test)
+
+
+@pytest.mark.parametrize("names", [("gone:9876", NAME_SERVER), (NAME_SERVER, "gone:9876")])
+def test_a_name_server_that_is_away_keeps_write_permission_from_no_other(
+    run: Run, cluster: Cluster, broker: Broker, names: tuple[str, ...]
+) -> None:
+    code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    cluster.name_server.script(code, saying(b"", addTopicCount="7"))
+
+    async def test() -> None:
+        async with Client(names, clock=ManualClock(), dial=cluster.dial) as mq:
+            with pytest.raises(ConnectionLostError, match="gone:9876"):
+                await mq.admin.add_write_permission("b-a")
+            assert len(cluster.name_server.requests(code)) == 1
 
     run(test)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from orbitmq.client._async.administration.admin_calls import AdminCalls
-from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from orbitmq.limits.replication import DEMOTE_LEVEL_MS, HAND_OVER_ATTEMPTS, HAND_OVER_CALL_MS, HAND_OVER_PAUSE_MS
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.names import Perm
@@ -206,10 +206,17 @@ class BrokerAdmin(AdminCalls):
         return dict(KVTable.decode(answer.body).table) if answer.code == ResponseCode.SUCCESS else {}
 
     async def _permission(self, code: RequestCode, broker: str, field: str) -> int:
-        count = 0
+        """Every name server is asked, and then the first failure raised: one that is away keeps no permission from the others."""
+        count, failure = 0, None
         for address in self._client.name_servers.choice:
-            answer = await self._ask(
-                address, code, {"brokerName": broker}, doing=f"changing the permission of {broker}"
-            )
+            try:
+                answer = await self._ask(
+                    address, code, {"brokerName": broker}, doing=f"changing the permission of {broker}"
+                )
+            except ClientError as error:
+                failure = failure or error
+                continue
             count = max(count, answer.integer(field))
+        if failure is not None:
+            raise failure
         return count
