@@ -5,7 +5,8 @@ Rules of this file
 2. The next broker has its turn when the whole cluster is well. Of the processes of one name slaves come first, and who leads last.
 3. Before a master stops, its write permission is taken away at the name servers, and nobody sends to it: clients had the time in which they
    all look at their routes, and no send has come for a while. Permission that a name server gives back meanwhile is taken again.
-4. A name whose topics are taken nowhere else keeps its permission: without it sends fail at once, with it they wait for the restart.
+4. A name whose topics are taken nowhere else keeps its permission, and so does one while no other may be written to: without it sends fail
+   at once, with it they wait for the restart.
 5. What was taken is given back, by the broker's registration or by us, also where it ends early; not while the broker does not answer, for
    then clients would go where nobody is.
 """
@@ -176,11 +177,14 @@ class OneByOne:
         self._member = member = min(first, key=lambda one: seen[one.address].is_master)
         self._started_ms = seen[member.address].started_ms
         self._wiped = self._was_late = False
-        if seen[member.address].is_master and member.name not in self._nowhere_else:
-            self._enter(_Phase.LEAVING, now_ms)
-            self._wiped_ms = now_ms
-            return self._until_left(now_ms, seen)
-        return self._restart(now_ms, member, "")
+        if not seen[member.address].is_master or member.name in self._nowhere_else:
+            return self._restart(now_ms, member, "")
+        others = [seen[one.address] for one in self._members if one.name != member.name]
+        if not any(one.is_master and one.is_writable for one in others):
+            return self._restart(now_ms, member, ": it keeps its write permission, for no other broker has it")
+        self._enter(_Phase.LEAVING, now_ms)
+        self._wiped_ms = now_ms
+        return self._until_left(now_ms, seen)
 
     # --- nobody sends -----------------------------------------------------------------------------------------------
 

@@ -189,6 +189,13 @@ def test_a_name_whose_topics_are_nowhere_else_keeps_its_permission() -> None:
     assert world.play(order(world, nowhere_else={"a"})) == ["1 restart: a (a:10911)"]
 
 
+def test_who_takes_sends_alone_for_now_keeps_its_permission() -> None:
+    """Somebody had taken that of the other one, as before a repair."""
+    world = World({A: Broker(), B: Broker(registers_fully=False)}, wiped={"b"})
+    assert world.play(order(world)) == ["1 restart: a (a:10911)", "39 restart: b (b:10911)"]
+    assert "restarting a (a:10911): it keeps its write permission, for no other broker has it" in world.said
+
+
 def test_a_broker_that_does_not_come_back_ends_it_and_the_others_are_not_touched() -> None:
     world = World({A: Broker(restart_takes=None), B: Broker()})
     plan = order(world)
