@@ -21,6 +21,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TextIO
@@ -163,11 +164,20 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def reopen(self) -> None:
-        """Open the log file anew, under its name; without one nothing is done. OSError when it cannot be opened: the one in use stays."""
-        if self.file is not None:
-            before = self.setStream(_opened(self.file))
-            if before is not None:
-                before.close()
+        """Open the log file anew, under its name; without one nothing is done. OSError when it cannot be opened: the one in use stays.
+
+        Lines that the former one has no room for are lost: a file that is deleted and not closed takes up the room that is missing.
+        """
+        if self.file is None:
+            return
+        opened = _opened(self.file)
+        self.acquire()
+        try:
+            before, self.stream = self.stream, opened
+        finally:
+            self.release()
+        with suppress(OSError):
+            before.close()
 
     def close(self) -> None:
         """Report what was left out, then close; a stream that was given stays open."""

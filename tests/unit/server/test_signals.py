@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +85,19 @@ async def test_a_rotated_log_file_is_opened_anew(log: BoundedHandler, tmp_path: 
     signals.reopen_log()
     assert "SIGUSR1: opened anew" in (tmp_path / "log").read_text()
     assert not (tmp_path / "log.1").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file without room is needed")
+def test_a_log_file_without_room_is_left_for_a_new_one(tmp_path: Path) -> None:
+    """It may be deleted already, and take up the room that is missing until it is closed."""
+    handler = BoundedHandler(sys.stderr, file=Path("/dev/full"))
+    full, handler.file = handler.stream, tmp_path / "log"
+    full.write("a line that there is no room for\n")
+    handler.reopen()
+    assert full.closed
+    handler.emit(logging.makeLogRecord({"msg": "the next line", "levelname": "INFO"}))
+    assert (tmp_path / "log").read_text() == "the next line\n"
+    handler.close()
 
 
 async def test_a_log_file_that_cannot_be_opened_leaves_the_one_in_use(log: BoundedHandler, tmp_path: Path) -> None:
