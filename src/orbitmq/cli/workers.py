@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,9 +51,9 @@ def worker(
         raise typer.BadParameter(f"--log-format is {log_format!r}, neither text nor json")
     stop_within_ms = parse_span_ms("--stop-within", stop_within)
     begin_logging(log_format, ())
-    handlers = handlers_at(place)
-    cluster = target()
-    with _there_while_ready(ready_file) as on_ready:
+    with there_while_ready(ready_file) as on_ready:
+        handlers = handlers_at(place)
+        cluster = target()
         settings: dict[str, Any] = {
             "name_servers": cluster.name_servers,
             "options": client_options(cluster),
@@ -99,8 +99,10 @@ def handlers_at(place: str) -> list[TopicHandler]:
 
 
 @contextmanager
-def _there_while_ready(file: Path | None) -> Iterator[object]:
-    """Gives what to call when the worker is ready."""
+def there_while_ready(file: Path | None) -> Iterator[Callable[[], object] | None]:
+    """Gives what to call when the worker is ready. A file of a worker that was killed says nothing of this one."""
+    if file is not None:
+        file.unlink(missing_ok=True)
     try:
         yield None if file is None else file.touch
     finally:
