@@ -23,6 +23,7 @@ from orbitmq.cli.instants import instant, parse_instant_ms, parse_span_ms
 from orbitmq.cli.one_by_one import ClusterMember, Doing, Effect, OneByOne, Seen, Waits
 from orbitmq.cli.output import note, print_line
 from orbitmq.cli.shared_options import Output, chosen_output
+from orbitmq.instants import span
 from orbitmq.limits.cli import RESTART_COMMAND_CHARS_MAX, RESTART_LOOK_S, RESTART_NAMED_MAX
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def restart(
         parse_span_ms("--wait", wait),
         parse_span_ms("--start-wait", start_wait),
     )
+    if waits.leave_ms < waits.routes_ms + waits.quiet_ms:
+        raise typer.BadParameter(
+            f"--wait {wait} is over before every client has looked at its routes (--route-interval {route_interval}) "
+            f"and {span(waits.quiet_ms)} more were silent"
+        )
     if restart_command is not None and len(restart_command) > RESTART_COMMAND_CHARS_MAX:
         raise typer.BadParameter(
             f"--restart-command: {len(restart_command)} characters, at most {RESTART_COMMAND_CHARS_MAX}"

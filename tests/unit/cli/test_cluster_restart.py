@@ -194,6 +194,8 @@ def test_what_is_no_such_thing_is_refused_before_anything_is_touched(orbitmq: Ru
     assert orbitmq("cluster", "restart", *at, "--yes").code == 2, "not one by one"
     assert restart(orbitmq, scene, "--cluster", "Other").code == 5
     assert restart(orbitmq, scene, "--wait", "long").code == 2
+    early = restart(orbitmq, scene, "--wait", "30s", "--route-interval", "30s", "--although-sending")
+    assert (early.code, "--wait 30s is over before every client has looked" in " ".join(early.err.split())) == (2, True)
     assert restart(orbitmq, scene, "--restart-command", "x" * 5_000).code == 2
     scene.clusters = {"Main": ["a"], "Second": ["b"]}
     both = restart(orbitmq, scene, "--restart-command", "true")
