@@ -281,7 +281,8 @@ class Import:
             self._committed[row.broker] = await self._client.admin.group_offsets(address)
         known = self._committed[row.broker].get((row.group, row.topic), {})
         # In a dry run queues of the file's topics are not there yet.
-        ends = dict.fromkeys(range(max(topic.read_queue_nums, topic.write_queue_nums)), 0) | await self._ends(row)
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        ends = dict.fromkeys((queue_id for queue_id in row.offsets if queue_id < count), 0) | await self._ends(row)
         queues: dict[int, Done] = {}
         for queue_id, offset in row.offsets.items():
             queues[queue_id], target = offset_done(offset, known.get(queue_id), ends.get(queue_id))

@@ -305,6 +305,17 @@ def test_offsets_are_put_forward_and_what_is_shorter_is_told(
     assert [(fields["queueId"], fields["commitOffset"]) for fields in done] == [("0", "5"), ("1", "2")]
 
 
+def test_a_topic_of_any_number_of_queues_takes_up_no_memory(
+    orbitmq: Run, consuming: TwoBrokers, tmp_path: Path
+) -> None:
+    """A broker would refuse it; a dry run takes what the file says for made."""
+    topic = {"topic": "orders", "read_queues": 2**31 - 1, "write_queues": 4, "perm": 6, "brokers": ["broker-a"]}
+    offsets = {"group": "billing", "topic": "orders", "broker": "broker-a", "offsets": {"0": 5, "70000": 1}}
+    file = written(tmp_path / "cluster.json", topics=[topic], offsets=[offsets])
+    ran = orbitmq("cluster", "import", file, "--dry-run", "-n", consuming.address, "--json")
+    assert json.loads(ran.out)[1]["detail"] == "queue 70000: 0, as the queue ends at 0, before 1"
+
+
 def test_offsets_of_a_group_that_is_online_are_refused(orbitmq: Run, consuming: TwoBrokers, tmp_path: Path) -> None:
     from orbitmq.protocol.remoting.bodies import ConsumerConnection
 
