@@ -104,15 +104,13 @@ def take_backup(
             raise
         free = files.disk_usage(directory).free_bytes
         if backup.is_decided:
-            why, remedy = (
-                "everything is copied, and not yet in its place",
-                "make room: `orbitmq store verify` or the next run ends it",
-            )
-        else:
-            why, remedy = "an earlier backup is as it was", "make room, or name a directory on a larger disk"
+            raise StoreError(
+                f"there is no room left for {directory}: {free} bytes are free; everything is copied, and not yet in its place",
+                remedy="make room: `orbitmq store verify` or the next run ends it",
+            ) from error
         raise StoreError(
-            f"there is no room left for {directory}: {free} bytes are free without what this run copied; {why}",
-            remedy=remedy,
+            f"there is no room left for {directory}: {free} bytes are free without what this run copied; an earlier backup is as it was",
+            remedy="make room, or name a directory on a larger disk",
         ) from error
     except StoreError:
         backup.discard()
