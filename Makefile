@@ -19,6 +19,7 @@ LIVES ?= 100000
 MEMBER_LIVES ?= 2000
 SEED ?= 0
 SOAK_SECONDS ?= 3600
+DAY_SENDS ?= 60000
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 NIGHT_SECONDS ?= 28800
@@ -28,7 +29,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync grpc_types configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak chaos chaos-pair chaos-group night explore test-other prepare leaf wheels clean format
+.PHONY: help demo demo-quick demo-pair demo-failover demo-cluster test check lint types contracts generated generate fuzz bench-access crash-campaign edges timers-campaign pending-campaign batches-campaign lives-campaign group-campaign bulk-campaign campaign overload soak day chaos chaos-pair chaos-group night explore test-other prepare leaf wheels clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -135,6 +136,9 @@ overload: $(STAMP) ## Offer a server three times its capacity for a minute and p
 
 soak: $(STAMP) ## Half load for an hour: flat memory, every message accounted for (SOAK_SECONDS=...)
 	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -q tests/chaos/test_soak.py
+
+day: $(STAMP) ## A platform engineer's day: under load brokers and name servers are lost, restarted, backed up, filled; Prometheus watches (DAY_SENDS=...)
+	@DAY_SENDS=$(DAY_SENDS) $(BIN)/python -m pytest -q -s tests/chaos/test_day.py
 
 chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=..., CHAOS_SEED=...)
 	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) CHAOS_FROZEN=1 $(BIN)/python -m pytest -q tests/chaos/test_bad_network.py \

@@ -72,7 +72,7 @@ LASTS_S: Final = {
     "tests/interop/test_java_store_judge.py": 165, "tests/interop/test_java_pairs.py": 150, "tests/spark/test_declarative.py": 150,
     "tests/unit/docs/test_console_pages.py": 130, "tests/spark/test_clusters.py": 110, "tests/interop/test_java_archive.py": 95,
     "tests/crash/test_errors.py": 130, "tests/crash/test_campaign.py": 100, "tests/system/test_cli.py": 80, "tests/edges/test_edges.py": 75,
-    "tests/property/test_pair_life.py": 60,
+    "tests/property/test_pair_life.py": 60, "tests/chaos/test_day.py": 150,
 }  # fmt: skip
 """What takes a minute or longer in a whole run on lanes, as its end says ([costs.py]); a guess is enough."""
 

@@ -19,11 +19,11 @@ NAMES: Final = {"broker": "broker.conf", "nameserver": "namesrv.conf"}
 
 
 class Supervised:
-    """The process of `orbitmq-NAME.service`, with files in `folder` instead of /etc and /var."""
+    """The process of `orbitmq-NAME.service`, with files in `folder` instead of /etc and /var; on what an earlier one left there."""
 
     def __init__(self, name: str, folder: Path, settings: Mapping[str, object]) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (folder / NAMES[name]).write_text(text, encoding="utf-8")
         self.service = unit(DEPLOY / "systemd" / f"orbitmq-{name}.service")
@@ -33,7 +33,7 @@ class Supervised:
         self._hearer.bind(f"\0{address}")
         self.words: Final = self._here(self.service["ExecStart"])
         self._environment = clean_environment() | {"NOTIFY_SOCKET": f"@{address}"}
-        with (folder / "output").open("wb") as output:
+        with (folder / "output").open("ab") as output:
             self.process = subprocess.Popen(self.words, env=self._environment, stdout=output, stderr=output)
 
     def _here(self, line: str) -> list[str]:
