@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from orbitmq.cli.cluster_access import ClusterOption, YesOption, run
+from orbitmq.cli.cluster_access import ClusterOption, YesOption, end_if_missing, expected, run
 from orbitmq.cli.cluster_watch import ClusterWatch, monotonic_ms
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.instants import instant, parse_instant_ms, parse_span_ms
@@ -27,6 +27,7 @@ from orbitmq.instants import span
 from orbitmq.limits.cli import RESTART_COMMAND_CHARS_MAX, RESTART_LOOK_S, RESTART_NAMED_MAX
 
 if TYPE_CHECKING:
+    from orbitmq.cli.expected_brokers import MissingBroker
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
@@ -102,6 +103,7 @@ def restart(
             f"--restart-command: {len(restart_command)} characters, at most {RESTART_COMMAND_CHARS_MAX}"
         )
     since_ms = None if since is None else parse_instant_ms("--since", since, _now_ms())
+    end_if_missing(run(_missing))
     plan = run(lambda client: _plan(client, cluster, since_ms))
     _show(plan, restart_command)
     count = len(plan.members) - len(plan.skipped)
@@ -142,6 +144,12 @@ def _show(plan: RestartPlan, command: str | None) -> None:
         note(f"{member}: started {instant(plan.seen[member.address].started_ms or 0) or 'at an unknown time'}{passed}")
     for text in plan.warnings:
         note(f"warning: {text}")
+
+
+async def _missing(client: Client) -> list[MissingBroker]:
+    from orbitmq.cli.expected_brokers import missing_brokers
+
+    return await missing_brokers(client, expected(None))
 
 
 async def _plan(client: Client, cluster: str | None, since_ms: int | None) -> RestartPlan:

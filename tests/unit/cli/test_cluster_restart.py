@@ -175,6 +175,15 @@ def test_who_was_started_since_is_passed_over(orbitmq: Run, scene: Scene) -> Non
     assert scene.asked(RequestCode.WIPE_WRITE_PERM_OF_BROKER) == ["b"]
 
 
+def test_nothing_is_touched_while_an_expected_broker_is_missing(orbitmq: Run, scene: Scene) -> None:
+    """Else it would be passed over, and the command would say that all were restarted."""
+    assert orbitmq("context", "add", "here", scene.server.address, "--expect", "a;b;c").code == 0
+    ran = orbitmq("cluster", "restart", *QUICK, "--restart-command", "true")
+    assert ran.code == 1
+    assert "broker c is expected and missing" in ran.err
+    assert not scene.wiped
+
+
 def test_without_a_command_a_person_is_told(orbitmq: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     told = cluster_restart.note
 
