@@ -383,7 +383,8 @@ async def test_a_watch_that_cannot_go_on_is_made_anew(ends: bytes) -> None:
     async with one(ranged(), ends, chunked(CREATED, EVENT)) as (engine, gateway):
         await engine.read(GROUP)
         await heard(engine, 2)
-        assert [path for path, *_ in gateway.asked] == ["/v3/kv/range", "/v3/watch", "/v3/watch"]
+        asked = [path for path, *_ in gateway.asked]  # on a busy machine presence is renewed meanwhile
+        assert (asked[0], asked.count("/v3/watch")) == ("/v3/kv/range", 2)
 
 
 async def test_a_watch_leaves_an_endpoint_that_answers_no_questions() -> None:
