@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbitmq.cli.cluster_access import run
+from orbitmq.cli.input_file import read_whole
 from orbitmq.cli.output import note
 from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.limits.cli import ACCESS_FILE_BYTES_MAX
@@ -95,13 +96,7 @@ def _entries(policies: list[PolicyInfo]) -> set[tuple[PolicyType, Entry]]:
 
 
 def _read(file: Path) -> list[_Import]:
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(ACCESS_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    if len(data) > ACCESS_FILE_BYTES_MAX:
-        raise ConfigurationError(f"{file} is longer than {ACCESS_FILE_BYTES_MAX} bytes")
+    data = read_whole(file, ACCESS_FILE_BYTES_MAX)
     try:
         return _plain(data, str(file)) if file.suffix in (".yml", ".yaml") else _json(data)
     except (ValueError, ProtocolError) as error:

@@ -20,6 +20,7 @@ import typer
 
 from orbitmq.cli.cluster_access import ClusterOption, ExpectOption, end_if_missing, expected, run
 from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.input_file import read_whole
 from orbitmq.cli.output import note, show_done, show_rows
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLUSTER_FILE_BYTES_MAX
@@ -157,13 +158,7 @@ def _check_has(file: Path, document: ClusterDocument, parts: tuple[ClusterPart, 
 def _read(file: Path) -> ClusterDocument:
     from orbitmq.cli.cluster_document import decode
 
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(CLUSTER_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    if len(data) > CLUSTER_FILE_BYTES_MAX:
-        raise ConfigurationError(f"{file} is longer than CLUSTER_FILE_BYTES_MAX = {CLUSTER_FILE_BYTES_MAX} bytes")
+    data = read_whole(file, CLUSTER_FILE_BYTES_MAX)
     try:
         return decode(data)
     except ValueError as error:

@@ -11,9 +11,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
     from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+
+
+C = TypeVar("C", "TopicConfig", "SubscriptionGroupConfig")
 
 
 class ImportOutcome(StrEnum):
@@ -197,19 +200,18 @@ class Import:
     # --- topics and groups
 
     async def _topic(self, row: TopicRow, broker: str) -> Done:
-        wanted, known = row.config(), self._topics[broker]
-        done = topic_done(wanted, known.get(row.topic))
-        if done.outcome in MADE:
-            await self._make(wanted, broker)
-            known[row.topic] = wanted
-        return done
+        return await self._config(row.topic, row.config(), self._topics[broker], topic_done, broker)
 
     async def _group(self, row: GroupRow, broker: str) -> Done:
-        wanted, known = row.config(), self._groups[broker]
-        done = group_done(wanted, known.get(row.group))
+        return await self._config(row.group, row.config(), self._groups[broker], group_done, broker)
+
+    async def _config(
+        self, name: str, wanted: C, known: dict[str, C], decide: Callable[[C, C | None], Done], broker: str
+    ) -> Done:
+        done = decide(wanted, known.get(name))
         if done.outcome in MADE:
             await self._make(wanted, broker)
-            known[row.group] = wanted
+            known[name] = wanted
         return done
 
     async def _make(self, config: TopicConfig | SubscriptionGroupConfig, broker: str) -> None:
