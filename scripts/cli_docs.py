@@ -143,7 +143,7 @@ def _options(parameters: list[Any]) -> str:
     lines = ["| | |", "| --- | --- |"]
     for parameter in parameters:
         if isinstance(parameter, click.Argument):
-            name = f"`{parameter.make_metavar(_context(None)).strip('[]')}`"
+            name = f"`{parameter.make_metavar(_context(None)).strip('[]').replace(']...', '...')}`"
         else:
             name = ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
         lines.append(f"| {name} | {_escaped(parameter.help or '')}{_default(parameter)} |")

@@ -162,7 +162,7 @@ def get_config(
         address = (await find_broker(client, name)).address
         return await client.admin.broker_config(address), await client.admin.broker_runtime(address)
 
-    from orbitmq.server.runtime_settings import FACT_PREFIX
+    from orbitmq.protocol.remoting.setting_changes import FACT_PREFIX
 
     values, figures = run(work)
     show_record(_only(dict(sorted(values.items())), key, f"broker {name} has no setting"))
@@ -194,13 +194,13 @@ def unset_config(
 ) -> None:
     """Forget changes of settings of a running broker: what its file, environment and command line say counts again, at once."""
     from orbitmq.errors import ConfigurationError
-    from orbitmq.server.runtime_settings import UNSET_KEY
+    from orbitmq.protocol.remoting.setting_changes import UNSET_KEY, names_text
 
     async def work(client: Client) -> dict[str, str]:
         address = (await find_broker(client, name)).address
         if OWN_SETTING not in await client.admin.broker_config(address):
             raise ConfigurationError(f"broker {name} is none of orbitmq's: RocketMQ forgets no setting by request")
-        await client.admin.update_broker_config(address, {UNSET_KEY: ";".join(keys)})
+        await client.admin.update_broker_config(address, {UNSET_KEY: names_text(keys)})
         values = await client.admin.broker_config(address)
         return {key: values[key] for key in keys}
 

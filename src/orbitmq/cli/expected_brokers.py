@@ -11,13 +11,13 @@ Rules of this file
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLI_EXPECTED_BROKERS_MAX
+from orbitmq.nearest import nearest
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -124,8 +124,8 @@ async def _remembered(client: Client) -> Sequence[str]:
 
 
 def _never_seen(name: str, registered: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, registered, n=1)
-    meant = f", is {near[0]} meant?" if near else ""
+    near = nearest(name, registered)
+    meant = f", is {near} meant?" if near else ""
     return (
         "no broker of this name is registered, and nothing shows that there ever was one "
         f"(registered: {', '.join(registered) or 'none'}{meant}); start it, or correct what is expected"

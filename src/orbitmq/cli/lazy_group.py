@@ -38,6 +38,7 @@ class LazyGroup(TyperGroup):
         if entry is None:
             return None
         command = typer.main.get_command(importlib.import_module(entry.module).app)
+        _suggest_once(command)
         command.name = cmd_name
         return command
 
@@ -66,3 +67,11 @@ class LazyGroup(TyperGroup):
         near = nearest(name, [*self.entries, *ALIASES])
         meant = f" Did you mean {near!r}?" if near else ""
         ctx.fail(f"No such command {name!r}.{meant}")
+
+
+def _suggest_once(command: click.Command) -> None:
+    """From 8.4 on click says itself which command may be meant: typer does not say it again."""
+    if isinstance(command, TyperGroup):
+        command.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+        for below in command.commands.values():
+            _suggest_once(below)

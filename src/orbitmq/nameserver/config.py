@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
-from orbitmq.protocol.java_properties import format_properties
 
 PROTECTED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that a remote request never changes: they would move or unlock the server's own files."""
@@ -52,17 +51,14 @@ class NameServerConfig(msgspec.Struct, rename="camel"):
         listed = (key.strip() for key in self.config_black_list.split(";"))
         return PROTECTED_KEYS | {key for key in listed if key}
 
-    def to_properties(self) -> str:
-        """The configuration as `key=value` lines, sorted by key; what GET_NAMESRV_CONFIG answers."""
-        return format_properties(sorted((key, _to_text(getattr(self, attribute))) for key, attribute in KEYS.items()))
+    def texts(self) -> dict[str, str]:
+        """Every key with the text of its present value."""
+        return {key: _to_text(getattr(self, attribute)) for key, attribute in KEYS.items()}
 
     def differences(self, before: NameServerConfig) -> dict[str, str]:
         """The keys whose values are not those of `before`, with the texts of the present ones."""
-        return {
-            key: _to_text(getattr(self, attribute))
-            for key, attribute in KEYS.items()
-            if getattr(self, attribute) != getattr(before, attribute)
-        }
+        known = before.texts()
+        return {key: text for key, text in self.texts().items() if text != known[key]}
 
     def changed(self, values: Mapping[str, str]) -> tuple[NameServerConfig, list[str]]:
         """A copy with the keys of `values` (RocketMQ's names) replaced, and the keys that mean nothing here.

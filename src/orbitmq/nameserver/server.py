@@ -16,7 +16,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -27,13 +27,12 @@ from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
 from orbitmq.limits.nameserver import MASTER_RETURNS_MS, NAMESERVER_ROUTE_CACHE_BYTES_MAX, TWO_MASTERS_TOLD_MAX
-from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.nameserver import lookup
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.intake import queues_of, read_registration, version_of
 from orbitmq.nameserver.kv import ORDER_TOPIC_CONFIG, KvFile, KvTable
 from orbitmq.nameserver.routes import MASTER_ID, BrokerKey, LiveBroker, MinimumChange, Registration, RouteTable
-from orbitmq.protocol.java_properties import format_properties, read_properties
+from orbitmq.nameserver.runtime_config import KeptChanges, RuntimeConfig
 from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, TopicList, TopicRouteData
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
@@ -63,9 +62,8 @@ _Answer = Callable[["NameServer", Command, Peer], Command | None]
 class NameServer:
     """One name server.
 
-    `notify(address, command)` sends a oneway request to a broker's own port. `save_config(text)` keeps all changes made by
-    request, as `key=value` lines, and may raise, nothing is changed then; without it changes last until the process
-    ends. `changes` are those of earlier runs; `config` has them already. Without a `gate` whoever can connect may change everything.
+    `notify(address, command)` sends a oneway request to a broker's own port. `kept` are changes by request of earlier runs; `config` has
+    them already. Without a `gate` whoever can connect may change everything.
     """
 
     def __init__(
@@ -76,13 +74,12 @@ class NameServer:
         kv_file: KvFile | None = None,
         *,
         notify: Callable[[str, Command], None] | None = None,
-        save_config: Callable[[str], None] | None = None,
-        changes: Mapping[str, str] | None = None,
+        kept: KeptChanges | None = None,
         gate: Gate | None = None,
     ) -> None:
         self.gate: Final = gate
         self._late_answers = LateAnswers(deadlines, clock)
-        self.config = config
+        self._runtime: Final = RuntimeConfig(config, kept)
         self.routes = RouteTable()
         self.kv = KvTable(kv_file)
         self.tally = Tally()
@@ -93,8 +90,6 @@ class NameServer:
         self._clock = clock
         self._deadlines = deadlines
         self._notify = notify
-        self._save_config = save_config
-        self._changes = dict(changes or {})
         self._started_ns = clock.monotonic_ns()
         self._unsaved: list[tuple[Peer, Command]] = []
         self._cache: dict[str, bytes] = {}
@@ -103,6 +98,11 @@ class NameServer:
         self._cache_bytes = 0
         self._cache_state = (-1, -1, False, False)
         deadlines.define(EXPIRY, self._expire)
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The present settings."""
+        return self._runtime.config
 
     # --- the shape of a role --------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class NameServer:
         """What a request may change, for the audit log."""
         match command.code:
             case RequestCode.UPDATE_NAMESRV_CONFIG:
-                return About(lambda: read_properties(self.config.to_properties().encode(), where="settings"))
+                return About(lambda: self.config.texts())
             case RequestCode.PUT_KV_CONFIG | RequestCode.DELETE_KV_CONFIG:
                 namespace, key = command.text("namespace"), command.text("key")
                 return About(lambda: {} if (value := self.kv.get(namespace, key)) is None else {"value": value})
@@ -425,18 +425,11 @@ class NameServer:
 
     def _update_config(self, command: Command, peer: Peer) -> Command:
         try:
-            if len(command.body) > CONFIG_UPDATE_BYTES_MAX:
-                raise ConfigurationError(f"the change has {len(command.body)} bytes, at most {CONFIG_UPDATE_BYTES_MAX}")
-            wanted = read_properties(bytes(command.body), where="request")
-            changed, without_effect = self.config.changed(wanted)
-            changes = self._changes | changed.differences(self.config)
-            if self._save_config is not None and changes != self._changes:
-                self._save_config(format_properties(sorted(changes.items())))
+            without_effect = self._runtime.update(bytes(command.body))
         except ProtectedKeyError as error:
             return response(command, ResponseCode.NO_PERMISSION, str(error))
         except (ConfigurationError, OSError) as error:
             return response(command, ResponseCode.SYSTEM_ERROR, str(error))
-        self.config, self._changes = changed, changes
         remark = None
         if without_effect:
             remark = f"these keys have no effect here: {', '.join(without_effect)}"
@@ -444,7 +437,7 @@ class NameServer:
         return response(command, ResponseCode.SUCCESS, remark)
 
     def _get_config(self, command: Command, peer: Peer) -> Command:
-        return response(command, ResponseCode.SUCCESS, body=self.config.to_properties().encode())
+        return response(command, ResponseCode.SUCCESS, body=self._runtime.shown().encode())
 
 
 def _body(command: Command, body: JsonBody) -> Command:

@@ -45,8 +45,10 @@ def beneath(changes: Iterable[ConfigEntry], without: Winners, defaults: Mapping[
     return found
 
 
-def remarks(changes: Iterable[ConfigEntry], winners: Winners, below: Mapping[str, ValueBeneath]) -> Iterator[str]:
-    """A sentence for each change that differs from what would count without it."""
+def remarks(
+    changes: Iterable[ConfigEntry], winners: Winners, below: Mapping[str, ValueBeneath], command: str
+) -> Iterator[str]:
+    """A sentence for each change that differs from what would count without it; `command` takes it back."""
     for change in changes:
         key = change.table.find(change.key)
         if key is None or _is_same(key, change.text, below[change.key].text):
@@ -58,7 +60,7 @@ def remarks(changes: Iterable[ConfigEntry], winners: Winners, below: Mapping[str
         else:
             yield (
                 f"{change.key} = {change.text.strip()} was changed while running ({change.where}) and counts; without that it is "
-                f"{other.text or 'unset'} ({other.where}): `orbitmq broker config unset` goes back to it"
+                f"{other.text or 'unset'} ({other.where}): `{command}` goes back to it"
             )
 
 

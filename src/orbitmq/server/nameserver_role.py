@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from orbitmq.deadlines import Deadlines
+from orbitmq.nameserver.runtime_config import KeptChanges
 from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.java_properties import read_properties
+from orbitmq.server.kept_changes import DEFAULT_ORIGIN, ValueBeneath
 from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.listener import Listener
 from orbitmq.server.named_users import NamedUsers
@@ -37,11 +39,10 @@ class NameServerRole:
             self.deadlines,
             _KvFile(process.files, settings.kv_config_file),
             notify=self._notices.post,
-            save_config=self._keep_changes,
-            changes=settings.nameserver_changes,
+            kept=KeptChanges(settings.nameserver_changes, self._beneath, self._keep_changes),
             gate=gate,
         )
-        self._files, self._changes_file = process.files, settings.nameserver_runtime_file
+        self._files, self._settings = process.files, settings
         self.listener = Listener(
             "name server",
             self.server,
@@ -62,8 +63,15 @@ class NameServerRole:
             key = keys.find(name)
             if key is not None:
                 parse(key, value, "request")
-        self._files.make_dirs(self._changes_file.parent)
-        self._files.write_atomic(self._changes_file, text.encode("ascii"))
+        file = self._settings.nameserver_runtime_file
+        self._files.make_dirs(file.parent)
+        self._files.write_atomic(file, text.encode("ascii"))
+
+    def _beneath(self, name: str) -> ValueBeneath:
+        """What counts without a change by request."""
+        known = self._settings.beneath_nameserver_changes.get(name)
+        origin = self._settings.given.get(name, DEFAULT_ORIGIN)
+        return known or ValueBeneath(self._settings.nameserver.texts()[name], origin)
 
     async def start(self) -> None:
         await self.listener.start(*self._address)

@@ -18,6 +18,7 @@ import msgspec
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.protocol.java_properties import format_properties, read_properties
+from orbitmq.protocol.remoting.setting_changes import FACT_PREFIX, UNSET_KEY, names_in
 from orbitmq.server.kept_changes import DEFAULT_ORIGIN, ValueBeneath
 from orbitmq.server.keys import KeyStatus, ValueKind, broker_keys
 from orbitmq.server.settings import ServerSettings, present_value
@@ -27,12 +28,6 @@ PROTECTED_KEYS: Final = frozenset(
     {"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "storePathCommitLog", "bindAddress"}
 )
 """Keys that no request changes: they would unlock, move or expose the server itself."""
-
-UNSET_KEY: Final = "orbitmq.unset"
-"""Names keys, `;` between, in a change by request: what was changed while running is forgotten. No key of RocketMQ's."""
-
-FACT_PREFIX: Final = "orbitmqChanged_"
-"""Of a changed key in the runtime information: what counts without the change, and where that stands."""
 
 SECRET_SHOWN: Final = "******"
 """Stands for a password that is set."""
@@ -118,7 +113,7 @@ def changed_settings(
     wanted = read_properties(body, where="request")
     if not wanted:
         raise ConfigurationError("the request names no key", remedy="send key=value lines")
-    forgotten = [name.strip() for name in wanted.pop(UNSET_KEY, "").split(";") if name.strip()]
+    forgotten = names_in(wanted.pop(UNSET_KEY, ""))
     for name in forgotten:
         if name not in settings.changed_while_running:
             raise ConfigurationError(f"{name} was not changed while running", remedy="its value comes from the start")

@@ -151,6 +151,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     beneath_changes: dict[str, ValueBeneath] = msgspec.field(default_factory=dict)
     """What counts without each of the changes of the broker."""
 
+    beneath_nameserver_changes: dict[str, ValueBeneath] = msgspec.field(default_factory=dict)
+    """The same of the name server."""
+
     warnings: tuple[str, ...] = ()
     """What the operator should read once at the start."""
 
@@ -222,9 +225,10 @@ def load_settings(
     assembly.add([*from_file, *changes, *names, *above])
     defaults = _default_texts([*changes, *names])
     below, of_names = (beneath(kept, first.winners, defaults) for kept in (changes, names))
-    warnings += [*remarks(changes, assembly.winners, below), *remarks(names, assembly.winners, of_names)]
+    warnings += remarks(changes, assembly.winners, below, "orbitmq broker config unset")
+    warnings += remarks(names, assembly.winners, of_names, "orbitmq nameserver config unset")
     settings = assembly.settings(warnings, _texts(changes), _texts(names))
-    settings = msgspec.structs.replace(settings, beneath_changes=below)
+    settings = msgspec.structs.replace(settings, beneath_changes=below, beneath_nameserver_changes=of_names)
     if Role.BROKER in chosen:
         beside = None if config is None else config.parent / FILE
         if (file := proxy_config or beside) is not None:

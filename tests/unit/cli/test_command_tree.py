@@ -136,6 +136,8 @@ def test_an_unknown_command_names_the_nearest(orbitmq: Run) -> None:
     assert ran.code == 2
     assert "Did you mean 'topic'?" in ran.err
     assert "Did you mean 'clusterList'?" in orbitmq("clusterlist").err
+    assert orbitmq("topic", "shwo").err.count("Did you mean 'show'?") == 1
+    assert orbitmq("broker", "config", "sett").err.count("Did you mean") == 1
 
 
 def test_json_wins_over_the_environment(orbitmq: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_a_broker_that_is_there_is_not_missing() -> None:
 
 
 def test_a_name_that_never_was_is_said_so_with_the_one_that_may_be_meant() -> None:
-    (missing,) = missing_of(["brokr-a"], [A], {}, [])
+    (missing,) = missing_of(["Brokr-A"], [A], {}, [])
     assert "nothing shows that there ever was one (registered: broker-a, is broker-a meant?)" in missing.text
 
 

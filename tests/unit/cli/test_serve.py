@@ -179,6 +179,28 @@ def test_a_change_by_request_lasts_over_a_restart(served: Served) -> None:
     assert not load_settings(roles=[Role.BROKER], overrides=Overrides(data=served.data)).changed_while_running
 
 
+def test_a_change_of_the_name_servers_can_be_unset(served: Served) -> None:
+    def nameserver(*words: str) -> subprocess.CompletedProcess[str]:
+        return command("nameserver", "config", *words, "-n", served.namesrv)
+
+    assert nameserver("set", "waitSecondsForService=5").returncode == 0
+    shown = nameserver("get")
+    told = f"waitSecondsForService = 5 was changed at {served.namesrv} while running; without that it is 45 (the default)\n"
+    assert shown.stderr == told
+    assert "orbitmqChanged" not in shown.stdout
+    unset = nameserver("unset", "waitSecondsForService", "waitSecondsForService")
+    assert unset.stderr == f"waitSecondsForService = 45: counts at {served.namesrv}\n"
+    again = nameserver("unset", "waitSecondsForService")
+    assert (again.returncode, "no name server has waitSecondsForService changed" in again.stderr) == (2, True)
+    for wrong, said in (
+        (["waitSecondForService=1"], "did you mean waitSecondsForService?"),
+        (["waitSecondsForService=1", "waitSecondsForService=2"], "waitSecondsForService is given twice, '1' and '2'"),
+    ):
+        refused = nameserver("set", *wrong)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert nameserver("get").stderr == ""
+
+
 def ask(host: str, port: int, code: RequestCode, body: bytes = b"") -> Command:
     """One request and its answer over a socket."""
     frames = Connection()

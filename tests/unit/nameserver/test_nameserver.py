@@ -15,6 +15,7 @@ from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.limits.nameserver import MASTER_RETURNS_MS
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.runtime_config import KeptChanges
 from orbitmq.nameserver.server import CHANGES, EXPIRY, SERVED_CODES, NameServer
 from orbitmq.protocol.remoting.bodies import (
     DataVersion,
@@ -94,13 +95,15 @@ class Rig:
         self.kv_file = KvMemory()
         self.notices: list[tuple[str, Command]] = []
         self.saved: list[str] = []
+        start = NameServerConfig(**config)
+        texts = start.texts()
         self.server = NameServer(
-            NameServerConfig(**config),
+            start,
             self.clock,
             self.deadlines,
             self.kv_file,
             notify=lambda address, command: self.notices.append((address, command)),
-            save_config=self.saved.append,
+            kept=KeptChanges({}, lambda name: (texts[name], "the default"), lambda text: self.saved.append(text)),
             gate=gate,
         )
         self.peer = ListPeer()
@@ -536,7 +539,7 @@ def test_lists_of_topics() -> None:
     assert listed(RequestCode.GET_UNIT_TOPIC_LIST) == ["U"]
     assert listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["U"]
     assert listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == []
-    rig.server.config = NameServerConfig(enable_all_topic_list=False, enable_topic_list=False)
+    rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"enableAllTopicList=false\nenableTopicList=false\n")
     for code in (206, 224, 311, 312, 313):
         assert rig.ask(code, {"cluster": "C"}).code == ResponseCode.SYSTEM_ERROR
 
@@ -608,13 +611,14 @@ def test_configuration_requests() -> None:
     assert "serverWorkerThreads" in (odd.remark or "")
 
 
-def test_configuration_that_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_that_cannot_be_kept_does_not_change() -> None:
     rig = Rig()
 
-    def fail(_: str) -> None:
-        raise OSError("read-only")
+    class Full(list[str]):
+        def append(self, text: str) -> None:
+            raise OSError("read-only")
 
-    monkeypatch.setattr(rig.server, "_save_config", fail)
+    rig.saved = Full()
     answer = rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert not rig.server.config.order_message_enable

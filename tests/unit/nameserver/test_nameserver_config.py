@@ -14,12 +14,11 @@ def test_keys_are_rocketmqs() -> None:
     assert KEYS["kvConfigPath"] == "kv_config_path"
 
 
-def test_properties_text_is_sorted_and_complete() -> None:
-    lines = NameServerConfig().to_properties().splitlines()
-    assert lines == sorted(lines)
-    assert len(lines) == len(KEYS)
-    assert "orderMessageEnable=false" in lines
-    assert "scanNotActiveBrokerInterval=5000" in lines
+def test_every_key_has_a_text() -> None:
+    texts = NameServerConfig().texts()
+    assert texts.keys() == KEYS.keys()
+    assert texts["orderMessageEnable"] == "false"
+    assert texts["scanNotActiveBrokerInterval"] == "5000"
 
 
 def test_change_by_name() -> None:

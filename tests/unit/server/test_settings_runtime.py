@@ -71,7 +71,7 @@ def test_a_change_can_be_unset_and_what_the_start_said_counts_again(tmp_path: Pa
         "orbitmqChanged_deleteWhen": "04 (the default)",
         "orbitmqChanged_fileReservedTime": f"10 ({file}, line 1)",
     }
-    assert runtime.update(b"orbitmq.unset=fileReservedTime;deleteWhen\n") == {
+    assert runtime.update(b"orbitmq.unset=fileReservedTime;deleteWhen;fileReservedTime\n") == {
         "fileReservedTime": "10", "deleteWhen": "04",
     }  # fmt: skip
     assert runtime.settings.store.file_reserved_time_hours == 10

@@ -164,9 +164,12 @@ class BrokerAdmin(AdminCalls):
             found[address] = read_properties(bytes(answer.body), where=f"configuration of {address}")
         return found
 
-    async def update_name_server_config(self, changes: Mapping[str, str]) -> None:
-        """Change settings of every name server."""
+    async def update_name_server_config(self, changes: Mapping[str, str], address: str | None = None) -> None:
+        """Change settings of every name server, or of the one at `address`."""
         body = format_properties(changes.items()).encode()
+        if address is not None:
+            await self._ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, body=body, doing="changing the configuration")
+            return
         await self._client.name_servers.request_all(
             RequestCode.UPDATE_NAMESRV_CONFIG, body=body, doing="changing the configuration"
         )

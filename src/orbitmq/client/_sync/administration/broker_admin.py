@@ -95,9 +95,9 @@ class BrokerAdmin(AdminCalls):
         """Settings of every name server by its address."""
         return self._loop.run(self._twin.name_server_config())
 
-    def update_name_server_config(self, changes: Mapping[str, str]) -> None:
-        """Change settings of every name server."""
-        self._loop.run(self._twin.update_name_server_config(changes))
+    def update_name_server_config(self, changes: Mapping[str, str], address: str | None = None) -> None:
+        """Change settings of every name server, or of the one at `address`."""
+        self._loop.run(self._twin.update_name_server_config(changes, address))
 
     def put_value(self, namespace: str, key: str, value: str) -> None:
         """Keep a value in the table of every name server."""
