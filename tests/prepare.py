@@ -34,6 +34,7 @@ from rig.toolchain import (  # noqa: E402
     debian_logrotate,
     debian_promtool,
     debian_systemd_analyze,
+    delta_judge,
     go_judges,
     grpc_go_client,
     grpc_python,
@@ -48,6 +49,7 @@ def java_builds() -> None:
     for version in PROFILES:
         java_build(version)
     servers_classes(BROKER_VERSION)
+    delta_judge()
 
 
 def go_programs() -> None:

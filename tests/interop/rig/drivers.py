@@ -15,13 +15,23 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from rig.toolchain import BROKER_VERSION, GRPC_CLIENT_VERSION, INTEROP, cpp_python, java_build, node_modules
+from rig.toolchain import (
+    BROKER_VERSION,
+    GRPC_CLIENT_VERSION,
+    INTEROP,
+    cpp_python,
+    delta_judge,
+    java_build,
+    node_modules,
+)
 
 Event = dict[str, Any]
 
 COMMAND_LIMIT_S: Final = 180
 CLOSE_LIMIT_S: Final = 120
 JVM_FLAGS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logUseSlf4j=false")
+OPEN_TO_SPARK: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch", "sun.security.action")
+"""What Spark reaches into, of all that its own start script opens."""
 
 
 class DriverFailed(AssertionError):
@@ -161,6 +171,14 @@ def grpc_driver(proxy: str, topics: Sequence[str], folder: Path) -> Driver:
 def store_reader(name_server: str, folder: Path) -> Driver:
     """Reads every queue of a broker with the Java client; its commands: read, key, view."""
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)
+
+
+def delta_reader(folder: Path) -> Driver:
+    """Spark with Delta's own package; its command: read."""
+    build = delta_judge()
+    opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPEN_TO_SPARK]
+    flags = [*JVM_FLAGS, "-Xmx768m", *opened, f"-Djava.io.tmpdir={folder}"]
+    return Driver("delta", [build.java, *flags, "-cp", build.classpath, "interop.DeltaReader"], folder)
 
 
 def mqadmin_driver(name_server: str, folder: Path, version: str) -> Driver:

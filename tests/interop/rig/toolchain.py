@@ -132,6 +132,24 @@ def java_build(version: str) -> JavaBuild:
     return JavaBuild(version, java, f"{folder / 'classes'}{os.pathsep}{libraries}", libraries)
 
 
+def delta_judge() -> JavaBuild:
+    """Spark with Delta's own package, and the program that reads tables by it. Cost: half a minute and 230 MB once."""
+    java = java_program()
+    maven = program("mvn", "install Maven 3.8 or newer (Debian: apt install maven)")
+    compiler = program("javac", "a JDK is needed, not only a JRE (Debian: apt install openjdk-17-jdk-headless)")
+    project, shared = INTEROP / "delta", INTEROP / "java" / "src" / "main" / "java" / "interop"
+    sources = [project / "DeltaReader.java", shared / "Command.java", shared / "JsonLine.java"]
+
+    def build(target: Path) -> None:
+        jars = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target / 'lib'}"]
+        run([maven, "-q", "-B", "-f", project / "pom.xml", *jars], env={"MAVEN_OPTS": MAVEN_QUICK})
+        run([compiler, "-d", target / "classes", "-cp", f"{target / 'lib'}/*", *sources])
+
+    folder = built("delta", [project / "pom.xml", *sources], build)
+    libraries = f"{folder / 'lib'}/*"
+    return JavaBuild("delta", java, f"{folder / 'classes'}{os.pathsep}{libraries}", libraries)
+
+
 def node_modules(project: str = "node") -> tuple[Path, Path]:
     """(node, folder of node_modules) with what the lock file of a project of this folder names. Cost: some seconds once."""
     node = program("node", "install Node.js 18 or newer (Debian: apt install nodejs npm)")
