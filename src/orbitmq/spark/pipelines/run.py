@@ -112,12 +112,13 @@ ALONE: Final = Run()
 class Summary:
     """What a run did. `rows_read` = written + quarantined + skipped, unless the pipeline says otherwise in its documentation."""
 
-    pipeline: str
+    pipeline: str = ""
     rows_read: int
     rows_written: int
     rows_quarantined: int = 0
     rows_skipped: int = 0
-    seconds: float
+    seconds: float = 0.0
+    """This and the name are filled in where a function is made a pipeline."""
     stopped: bool = False
     """Ended early, by a stop request; what was done is complete, and the next run goes on behind it."""
     failed: bool = False

@@ -33,6 +33,7 @@ from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from orbitmq.client.connect_settings import MEANINGS, ConnectSettings
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.instants import span as span_of
@@ -40,6 +41,8 @@ from orbitmq.limits.spark import PIPELINE_INSTANT_MS_MAX, PIPELINE_SPAN_MS_MAX
 from orbitmq.nearest import nearest
 from orbitmq.spark.pipelines.run import Summary
 from orbitmq.spark.workers import ready_workers
+
+_CLOCK: Final = SystemClock()
 
 
 class TimeKind(Enum):
@@ -188,7 +191,8 @@ def settings_of(settings_type: type) -> tuple[NamedSetting, ...]:
 def pipeline(settings_type: type) -> Callable[[Callable[..., Summary]], Pipeline]:
     """Make a pipeline of a function that takes its settings as the keyword `settings`, a struct of this type.
 
-    Callers give the fields of the struct as keywords. They are checked before the function begins.
+    Callers give the fields of the struct as keywords. They are checked before the function begins. Its summary is named after the function,
+    and says how long it took.
     """
 
     def declared(function: Callable[..., Summary]) -> Pipeline:
@@ -202,7 +206,10 @@ def pipeline(settings_type: type) -> Callable[[Callable[..., Summary]], Pipeline
             settings = settings_type(**checked)
             if given and given[0] is not None:
                 ready_workers(given[0])
-            return function(*given, settings=settings, **keywords)
+            begun_ns = _CLOCK.monotonic_ns()
+            summary = function(*given, settings=settings, **keywords)
+            seconds = (_CLOCK.monotonic_ns() - begun_ns) / 1e9
+            return replace(summary, pipeline=function.__name__.replace("_", "-"), seconds=seconds)
 
         made = cast(Pipeline, called)
         made.settings_type = settings_type

@@ -49,7 +49,7 @@ painted: list[tuple[object, PaintSettings, object]] = []
 def paint(spark: object, *, settings: PaintSettings, run: object = None) -> Summary:
     """Paint."""
     painted.append((spark, settings, run))
-    return Summary(pipeline="paint", rows_read=0, rows_written=0, seconds=0)
+    return Summary(rows_read=0, rows_written=0)
 
 
 PAINT = settings_of(PaintSettings)
@@ -150,7 +150,9 @@ def test_mistakes_in_a_file(given: dict[str, object], said: str) -> None:
 def test_callers_in_python_give_settings_as_keywords_and_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("orbitmq.spark.pipelines.settings.ready_workers", asked.append)
-    paint("here", to="x", topic="orders", colour="blue", rate=None, run="now")
+    summary = paint("here", to="x", topic="orders", colour="blue", rate=None, run="now")
+    assert summary.pipeline == "paint"
+    assert summary.seconds > 0
     assert painted.pop() == ("here", PaintSettings(to="x", topic=("orders",), colour=Colour.BLUE), "now")
     with pytest.raises(ConfigurationError, match="count is 0; it has to be 1 to 10"):
         paint(None, to="x", count=0)

@@ -51,7 +51,6 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
     from orbitmq.spark.pipelines.archiving.reached import reached_of
     from orbitmq.spark.pipelines.archiving.table import ArchiveForm, begun, column_names, numbers_of
 
-    begun_ns = _CLOCK.monotonic_ns()
     arrow_schema(settings.columns, settings.properties)  # a column that there is not is named
     names = _columns(settings, column_names(settings.to))
     source: Logs | Topics
@@ -80,7 +79,6 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
         planned = snapshot.applications
         plan = source.plan(reached_of(planned))
     return archiving.counts.summary(
-        seconds=(_CLOCK.monotonic_ns() - begun_ns) / 1e9,
         stopped=run.stop.requested and (settings.follow or archiving.left > 0),
         archive=settings.to,
     )
@@ -102,14 +100,12 @@ class _Counts:
             self.files += len(one.files)
             self.size_bytes += sum(file.size_bytes for file in one.files)
 
-    def summary(self, *, seconds: float, stopped: bool, archive: str) -> Summary:
+    def summary(self, *, stopped: bool, archive: str) -> Summary:
         return Summary(
-            pipeline="archive",
             rows_read=self.rows + self.quarantined + self.missing,
             rows_written=self.rows,
             rows_quarantined=self.quarantined,
             rows_skipped=self.missing,
-            seconds=seconds,
             stopped=stopped,
             details={
                 "archive": archive,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.limits.spark import CHANGES_FEED_BYTES_MAX
 from orbitmq.spark.durable import held, replace_content
@@ -84,8 +83,6 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     from orbitmq.spark.pipelines.archiving.storage import table_place
     from orbitmq.spark.pipelines.archiving.table import opened
 
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     table = plain_table(settings.table)
     place, folder = table_place(settings.table), place_at(settings.checkpoint)
     log = DeltaLog(place)
@@ -116,11 +113,9 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
             written = msgspec.structs.replace(written, next=version + 1, last=log.digest(version) or "")
             replace_content(folder.under(_FILE), msgspec.json.encode(written))
     return Summary(
-        pipeline="changes",
         rows_read=rows + broken,
         rows_written=rows,
         rows_quarantined=broken,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         details={"table": settings.table, "topic": settings.to, "versions": versions, "next_version": written.next},
     )

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import instant
 from orbitmq.limits.spark import DEAD_LETTER_COUNTS_MAX
@@ -59,8 +58,6 @@ def dead_letters(spark: SparkSession, *, settings: DeadLetterSettings, run: Run 
     Archive them with the topic pattern `%DLQ%.*`. The summary has the largest counts, and a directory `to` all of them. Without a `reason`
     letters are counted by group, topic and time.
     """
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     with job_errors(f"counting dead letters of archive {settings.archive}"):
         found = [row.asDict() for row in _counts(spark, settings).limit(DEAD_LETTER_COUNTS_MAX + 1).collect()]
     if len(found) > DEAD_LETTER_COUNTS_MAX:
@@ -75,11 +72,9 @@ def dead_letters(spark: SparkSession, *, settings: DeadLetterSettings, run: Run 
         replace_content(folder.under(_FILE), "".join(f"{json.dumps(row)}\n" for row in found).encode())
     total = sum(row["letters"] for row in found)
     return Summary(
-        pipeline="dead-letters",
         rows_read=total,
         rows_written=0,
         rows_skipped=total,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         details={"archive": settings.archive, "counts": len(found), **dict(map(_told, found[:TOLD]))},
     )
 

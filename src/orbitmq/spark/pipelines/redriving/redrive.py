@@ -53,20 +53,16 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
     skipped and make the run fail in the end; they stay in the dead-letter topic, as all do until retention takes them. With `archive` they
     are chosen there, by a condition in SQL, also those that retention has taken.
     """
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
-    order = settings.order(clock.now_ms())
+    order = settings.order(SystemClock().now_ms())
     source: LetterSource = (
         TopicLetters(spark, settings, order) if settings.archive is None else ArchivedLetters(spark, settings, order)
     )
     with source.held():
         result, stopped = _redriven(settings, order, source, run)
     return Summary(
-        pipeline="redrive",
         rows_read=result.looked_at,
         rows_written=0 if settings.dry_run else result.redriven,
         rows_skipped=result.looked_at - (0 if settings.dry_run else result.redriven),
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         failed=bool(result.refused),
         details=_details(result),

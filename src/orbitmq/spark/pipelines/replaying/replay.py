@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from orbitmq.clock import SystemClock
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import MessageIllegalError, SparkJobError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
@@ -68,8 +67,6 @@ def replay(spark: SparkSession, *, settings: ReplaySettings, run: Run = ALONE) -
     that cannot be written, such as one without a body, are listed in the quarantine and counted, and make the run fail in the end. A
     replay with a checkpoint that is complete does nothing when it is run again.
     """
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     folder = None if settings.checkpoint is None else ReplayFolder(settings.checkpoint)
     source = _source(spark, settings)
     chosen = Choice(expression=settings.expression, keys=tuple(settings.key), where=settings.where)
@@ -104,12 +101,10 @@ def replay(spark: SparkSession, *, settings: ReplaySettings, run: Run = ALONE) -
     if writing.aside is not None and done.rows_quarantined:
         details["quarantine"] = writing.aside.path
     return Summary(
-        pipeline="replay",
         rows_read=rows_read,
         rows_written=rows_written,
         rows_quarantined=rows_quarantined,
         rows_skipped=rows_read - rows_written - rows_quarantined,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         failed=bool(rows_quarantined),
         details=details,

@@ -44,8 +44,6 @@ def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -
     from orbitmq.spark.pipelines.reporting.sources import messages_of
     from orbitmq.spark.pipelines.reporting.tables import tables
 
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     folder = place_at(settings.to)
     make_directory(folder)
     messages, source = messages_of(spark, settings)
@@ -62,14 +60,14 @@ def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -
                 replace_content(folder.under(f"{name}.parquet"), content.getvalue())
                 lines += table.num_rows
                 stage.advance(table.num_rows)
-            replace_content(folder.under(PAGE_FILE), page(settings.title, source, clock.now_ms(), found).encode())
+            replace_content(
+                folder.under(PAGE_FILE), page(settings.title, source, SystemClock().now_ms(), found).encode()
+            )
     page_name = {} if stopped else {"page": f"{settings.to.rstrip('/')}/{PAGE_FILE}"}
     return Summary(
-        pipeline="report",
         rows_read=found.messages,
         rows_written=lines,
         rows_skipped=found.undated,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         details={**page_name, **_details(found)},
     )

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, MessageIllegalError
 from orbitmq.limits.spark import SPARK_TOPICS_MAX
 from orbitmq.spark.carrying import ArrowTask
@@ -49,19 +48,15 @@ def schedule(
     ConfigurationError for columns and settings, ClientError for a cluster that cannot be asked, MessageIllegalError for a broken row,
     SparkJobError for what fails in a task, a broken row among it.
     """
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     frame = _source(spark, rows, settings)
     from orbitmq.spark.pipelines.scheduling.due_rows import due_rows
 
     done = _Job(spark, settings, run).execute(*due_rows(frame, settings))
     return Summary(
-        pipeline="schedule",
         rows_read=done.read,
         rows_written=done.loaded + done.sent,
         rows_quarantined=done.broken,
         rows_skipped=max(done.read - done.loaded - done.sent - done.broken, 0),
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=done.stopped,
         details=done.details(),
     )

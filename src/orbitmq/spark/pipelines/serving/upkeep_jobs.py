@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from orbitmq.clock import SystemClock
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import Setting, TimeKind, pipeline
@@ -44,16 +43,8 @@ def compact(spark: SparkSession, *, settings: CompactSettings, run: Run = ALONE)
     """Small files of each day of an archive become larger ones; readers and runs go on meanwhile."""
     from orbitmq.spark.pipelines.archiving import upkeep
 
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     done = upkeep.compact(settings.archive)
-    return Summary(
-        pipeline="compact",
-        rows_read=0,
-        rows_written=0,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
-        details={"archive": settings.archive, **done},
-    )
+    return Summary(rows_read=0, rows_written=0, details={"archive": settings.archive, **done})
 
 
 @pipeline(VacuumSettings)
@@ -61,13 +52,5 @@ def vacuum(spark: SparkSession, *, settings: VacuumSettings, run: Run = ALONE) -
     """Remove the files of an archive that it does not need any more, or never got."""
     from orbitmq.spark.pipelines.archiving import upkeep
 
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
     removed = upkeep.vacuum(settings.archive, settings.older_than_ms)
-    return Summary(
-        pipeline="vacuum",
-        rows_read=0,
-        rows_written=0,
-        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
-        details={"archive": settings.archive, "files_removed": len(removed)},
-    )
+    return Summary(rows_read=0, rows_written=0, details={"archive": settings.archive, "files_removed": len(removed)})
