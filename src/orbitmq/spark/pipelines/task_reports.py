@@ -8,12 +8,17 @@ Rules of this file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+
+from orbitmq.spark.carrying import ArrowTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 REPORT_COLUMNS: Final = "kind string, part bigint, text string, rows bigint"
 """The schema, as Spark takes it."""
@@ -76,6 +81,18 @@ def batches_of(lines: Iterable[ReportLine]) -> Iterator[pa.RecordBatch]:
         columns = zip(*((str(line.kind), *line[1:]) for line in found), strict=True)
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def reported(frame: DataFrame, tell: Callable[[Iterator[pa.RecordBatch], int], Iterable[ReportLine]]) -> DataFrame:
+    """What the tasks of a job over these rows tell, for `report_of`. tell: given the rows of a task and its number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        yield from batches_of(tell(batches, 0 if context is None else context.partitionId()))
+
+    return frame.mapInArrow(ArrowTask(run), REPORT_COLUMNS)
 
 
 def broken_line(row: BrokenRow) -> ReportLine:

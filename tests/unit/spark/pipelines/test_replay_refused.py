@@ -12,12 +12,14 @@ import pytest
 
 from orbitmq.errors import MessageIllegalError
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.broken_rows import refused_rows
-from orbitmq.spark.pipelines.replaying.refused import RefusedTask, place_of, put_aside
+from orbitmq.spark.pipelines.broken_rows import RowsCheck, put_aside, refused_rows
+from orbitmq.spark.pipelines.replaying.rows import place_of
 from orbitmq.spark.pipelines.task_reports import batches_of, report_of
+from orbitmq.spark.writing_options import write_options
 
 NAMES = ("body", "tags", "properties", "position")
-TASK = RefusedTask(NAMES, {"body": 0, "tags": 1, "properties": 2, "rowKey": 3}, "again", 1_000)
+OPTIONS = write_options({"nameServer": "ns:1", "topic": "again", "maxMessageBytes": "1000"}, streaming=False)
+CHECK = RowsCheck(NAMES, {"body": 0, "tags": 1, "properties": 2, "rowKey": 3}, OPTIONS, "written again")
 
 
 def batch(count: int, first: int = 0, **wrong: Any) -> pa.RecordBatch:
@@ -42,11 +44,11 @@ def test_every_row_that_cannot_be_written_is_found_and_no_other(tmp_path: Path) 
         batch(50, 50, body_3=b"", tags_9="a||b", properties_40=[("colour", "x" * 32_000)]),
         batch(9, 100, body_8=b"x" * 1_001),
     ]
-    rows = [row for found in batches_of(TASK.look(iter(batches), 7)) for row in found.to_pylist()]
+    rows = [row for found in batches_of(CHECK.tell(iter(batches), 7)) for row in found.to_pylist()]
     refused = report_of(rows).broken
     assert [row.row for row in refused] == [53, 59, 90, 108]
-    put_aside(place_at(str(tmp_path / "aside")), 4, refused)
-    lines = [json.loads(line) for line in (tmp_path / "aside" / "slice-000004.jsonl").read_text().splitlines()]
+    put_aside(place_at(str(tmp_path / "aside.jsonl")), refused, lambda row: place_of(row.values["position"]))
+    lines = [json.loads(line) for line in (tmp_path / "aside.jsonl").read_text().splitlines()]
     assert [(line["topic"], line["brokerName"], line["queueId"], line["queueOffset"]) for line in lines] == [
         ("orders", "broker-a", 1, offset) for offset in (53, 59, 90, 108)
     ]
@@ -62,9 +64,9 @@ def test_every_row_that_cannot_be_written_is_found_and_no_other(tmp_path: Path) 
 
 
 def test_so_many_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitmq.spark.pipelines.replaying.refused.SPARK_BROKEN_ROWS_MAX", 1)
+    monkeypatch.setattr("orbitmq.spark.pipelines.broken_rows.SPARK_BROKEN_ROWS_MAX", 1)
     with pytest.raises(MessageIllegalError, match="rows of part 0 cannot be written again; the last: row 2 of part 0"):
-        list(TASK.look(iter([batch(4, body_1=b"", body_2=b"")]), 0))
+        list(CHECK.tell(iter([batch(4, body_1=b"", body_2=b"")]), 0))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.limits.spark import CHANGES_FEED_BYTES_MAX
 from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
+from orbitmq.spark.pipelines.broken_rows import put_aside, rows_refused
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
 from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.log_files.places import FilePlace
     from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
+    from orbitmq.spark.pipelines.task_reports import BrokenRow
 
 _FILE: Final = "changes.json"
 _POSITION: Final = "position"
@@ -225,15 +227,17 @@ def _write(
         "idempotencyStep": str(version),
     }
     with job_errors(f"version {version} of the table {settings.table} to topic {settings.to!r}"), places_kept(spark):
-        messages, refused = _messages(rows, settings, version), 0
+        messages = _messages(rows, settings, version)
+        refused: Sequence[BrokenRow] = ()
         if settings.quarantine is not None:
-            from orbitmq.spark.pipelines.publishing.refused import without_refused
-
-            file = place_at(settings.quarantine).under(f"{version:020d}.json")
-            messages, refused = without_refused(spark, messages, write_options(options, streaming=False), file)
+            refused = rows_refused(messages, write_options(options, streaming=False), "messages")
+            put_aside(place_at(settings.quarantine).under(f"{version:020d}.json"), refused)
+        if refused:  # by the name that they are sent under, so that they are left out of every try
+            named = spark.createDataFrame([(row.values[_POSITION],) for row in refused], f"{_POSITION} string")
+            messages = messages.join(named, _POSITION, "left_anti")
         found, count = counted(messages)
         found.write.format("orbitmq").options(**options).mode("append").save()
-        return count_of(count), refused
+        return count_of(count), len(refused)
 
 
 def _messages(rows: ChangedRows, settings: ChangesSettings, version: int) -> DataFrame:

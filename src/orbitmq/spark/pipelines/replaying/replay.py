@@ -9,6 +9,10 @@ Rules of this file
 1. What is replayed is fixed when a replay begins. A run that goes on takes plan and times from the folder, never from the cluster.
 2. A slice is noted when it is written. Whatever is repeated then is known to the brokers.
 3. No row is dropped in silence that was not filtered out: a message that cannot be written is put aside and counted, or ends the run.
+4. A slice is written without looking; only when its writer refuses a row is it looked through, and then written without the refused rows.
+   What the first attempt had sent is recognised by the brokers.
+5. What is put aside is named by topic, broker, queue and offset: the message itself stays where it is. The file of a slice is written
+   before the slice is noted, under the same name whenever the slice is run again.
 """
 
 from __future__ import annotations
@@ -23,9 +27,8 @@ from uuid import uuid4
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import MessageIllegalError, SparkJobError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
-from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.broken_rows import too_many
+from orbitmq.spark.pipelines.broken_rows import put_aside, rows_refused, too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
 from orbitmq.spark.pipelines.replaying.folder import ReplayDone, ReplayFolder
 from orbitmq.spark.pipelines.replaying.plan import (
@@ -36,16 +39,14 @@ from orbitmq.spark.pipelines.replaying.plan import (
     slice_rows_for,
     tasks_for,
 )
-from orbitmq.spark.pipelines.replaying.refused import RefusedTask, put_aside
-from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, ReplayQueues, messages, selected
+from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, ReplayQueues, messages, place_of, selected
 from orbitmq.spark.pipelines.replaying.settings import ReplaySettings
 from orbitmq.spark.pipelines.replaying.source import ReplayedArchive, ReplayedTopics, ReplaySource, writable_queues
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import pipeline
-from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, BrokenRow, report_of
+from orbitmq.spark.pipelines.task_reports import BrokenRow
 from orbitmq.spark.row_schema import whole_schema
-from orbitmq.spark.writing.row_columns import row_columns
 from orbitmq.spark.writing_options import write_options
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ class _Writing:
             if not refused:
                 raise  # a row that only the writer of a task finds wrong
         done = self._write(piece, refused)
-        put_aside(self.aside, piece.number, refused)
+        file = self.aside.under(f"slice-{piece.number:06d}.jsonl")
+        put_aside(file, refused, lambda row: place_of(row.values[POSITION]))
         return done
 
     def _write(self, piece: Slice, refused: Sequence[BrokenRow]) -> ReplayDone:
@@ -216,15 +218,8 @@ class _Writing:
 
     def _refused(self, piece: Slice) -> Sequence[BrokenRow]:
         found = self._messages(self.source.rows(piece))
-        fields = [(field.name, field.dataType.simpleString()) for field in found.schema.fields]
-        task = RefusedTask(
-            names=tuple(name for name, _ in fields),
-            places=row_columns(fields, POSITION, topic_needed=False),
-            topic=self.settings.to,
-            max_message_bytes=write_options(self.options, streaming=False).max_message_bytes,
-        )
         with self._errors(piece):
-            refused = report_of(found.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS).collect()).broken
+            refused = rows_refused(found, write_options(self.options, streaming=False), "written again")
             if len(refused) > SPARK_BROKEN_ROWS_MAX:
                 raise too_many(piece.number, refused[-1].reason, "written again")
             return refused

@@ -27,6 +27,18 @@ POSITION: Final = "position"
 """The column that names a row."""
 
 
+def place_of(position: str) -> dict[str, int | str | None]:
+    """Where a row came from; a log that nobody named has no broker."""
+    topic, _, rest = position.partition("/")
+    *broker, queue_id, offset = rest.rsplit("/", 2)
+    return {
+        "topic": topic,
+        "brokerName": "/".join(broker) or None,
+        "queueId": int(queue_id),
+        "queueOffset": int(offset),
+    }
+
+
 class DueTimes(StrEnum):
     KEEP = "keep"
     DROP = "drop"

@@ -30,13 +30,12 @@ from orbitmq.protocol.remoting.far_load_bodies import (
     LoadFile,
 )
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch
-from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import Run
 from orbitmq.spark.pipelines.scheduling.far_rows import FarTask
 from orbitmq.spark.pipelines.scheduling.row_checks import LATEST_MS, DueLayout
 from orbitmq.spark.pipelines.scheduling.tier_rows import Host
-from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, TaskReport, report_of
+from orbitmq.spark.pipelines.task_reports import TaskReport, report_of, reported
 from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.spark.writing.scopes import BrokerSet, Writer
 from orbitmq.spark.writing.sending import TaskSending
@@ -118,8 +117,7 @@ class FarLoad:
             loaded = self._commit(owner, topics[0], opened, ALL_MS, [])
             return _outcome(loaded, owner)._replace(reason=unable)
         with self.run.progress.stage("far") as stage:
-            written = frame.mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
-            rows = collected(self.spark, written, "writing far rows", stop=self.run.stop)
+            rows = collected(self.spark, reported(frame, task.write), "writing far rows", stop=self.run.stop)
             if rows is None:
                 return Outcome(None, stopped=True)
             report = report_of(rows)
@@ -199,9 +197,7 @@ class FarLoad:
 
     def _storage_problem(self, task: FarTask) -> str:
         """What a few tasks say that look for the tier's storage."""
-        frame = self.spark.range(0, SCHEDULE_PROBES, 1, SCHEDULE_PROBES).mapInArrow(
-            ArrowTask(task.look), REPORT_COLUMNS
-        )
+        frame = reported(self.spark.range(0, SCHEDULE_PROBES, 1, SCHEDULE_PROBES), task.look)
         rows: Sequence[Any] = collected(self.spark, frame, "looking for the far tier") or ()
         return next((row["text"] for row in rows if row["text"]), "")
 

@@ -22,14 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orbitmq.client.identity import local_ip
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ClientError, MessageIllegalError
-from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.javahash import java_hash
-from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
 from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table, repeated
-from orbitmq.spark.pipelines.task_reports import LineKind, ReportLine, batches_of, broken_line
+from orbitmq.spark.pipelines.task_reports import LineKind, ReportLine, broken_line
 from orbitmq.spark.writing.encoding import column_of, in_rows, unique_ids
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarTierError
@@ -52,22 +52,49 @@ class FarTask(NamedTuple):
     now_ms: int
     file_bytes: int
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        from orbitmq.client.identity import local_ip
-        from orbitmq.clock import SystemClock
-
-        context = TaskContext.get()
-        part = 0 if context is None else context.partitionId()
-        yield from batches_of(write_far_rows(self, batches, part, UniqueIds(SystemClock(), local_ip())))
-
-    def look(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def look(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
         """A task that only says what keeps its machine from writing, if anything does."""
         for _ in batches:
             pass
-        problem = storage_problem(self.url, *self.probe)
-        yield from batches_of([ReportLine(LineKind.READ, 0, problem)])
+        yield ReportLine(LineKind.READ, part, storage_problem(self.url, *self.probe))
+
+    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
+        """Write the rows of one part. ClientError where the tier's storage is not there, MessageIllegalError when too many are broken."""
+        if problem := storage_problem(self.url, *self.probe):
+            raise ClientError(
+                problem, remedy="have every machine of Spark mount it, or start the job without files (bulk=False)"
+            )
+        checks, storage = RowChecks(self.layout, part), Storage.at(self.url)
+        ids = UniqueIds(SystemClock(), local_ip())
+        stem = f"{self.stem}-{part:05d}-{uuid4().hex[:12]}"
+        near = file_count = size_bytes = 0
+        gathered: list[pa.Table] = []
+
+        def written() -> Iterator[ReportLine]:
+            nonlocal file_count, size_bytes
+            table = loaded_table(pa.concat_tables(gathered), self.host, self.now_ms)
+            content = loaded_bytes(table)
+            name = f"{stem}-{file_count:04d}.parquet"
+            storage.write(name, content)
+            file_count, size_bytes = file_count + 1, 0
+            gathered.clear()
+            yield ReportLine(LineKind.FILE, part, json.dumps([name, content.size, crc32(content)]), table.num_rows)
+
+        for batch in batches:
+            good, broken = checks.divide(batch)
+            yield from map(broken_line, broken)
+            far = good.filter(pc.greater_equal(good.column(self.layout.due), self.split_ms))
+            near += good.num_rows - far.num_rows
+            if not far.num_rows:
+                continue
+            gathered.append(messages_of(far, self, ids))
+            size_bytes += far.nbytes + RECORD_BYTES * far.num_rows
+            if size_bytes >= self.file_bytes:
+                yield from written()
+        if gathered:
+            yield from written()
+        yield ReportLine(LineKind.READ, part, rows=checks.row_count)
+        yield ReportLine(LineKind.NEAR, part, rows=near)
 
 
 def storage_problem(url: str, name: str, text: str) -> str:
@@ -80,48 +107,6 @@ def storage_problem(url: str, name: str, text: str) -> str:
     if content is None:
         return f"{where}: what the broker wrote there is not there (timerFarUrl says where brokers keep it)"
     return "" if content == text.encode() else f"{where}: what the broker wrote there is another text"
-
-
-def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, ids: UniqueIds) -> Iterator[ReportLine]:
-    """Write the rows of one part. ClientError where the tier's storage is not there, MessageIllegalError when too many are broken."""
-    if problem := storage_problem(task.url, *task.probe):
-        raise ClientError(
-            problem, remedy="have every machine of Spark mount it, or start the job without files (bulk=False)"
-        )
-    checks, storage = RowChecks(task.layout, part), Storage.at(task.url)
-    stem = f"{task.stem}-{part:05d}-{uuid4().hex[:12]}"
-    read = near = broken_count = file_count = size_bytes = 0
-    gathered: list[pa.Table] = []
-
-    def written() -> Iterator[ReportLine]:
-        nonlocal file_count, size_bytes
-        table = loaded_table(pa.concat_tables(gathered), task.host, task.now_ms)
-        content = loaded_bytes(table)
-        name = f"{stem}-{file_count:04d}.parquet"
-        storage.write(name, content)
-        file_count, size_bytes = file_count + 1, 0
-        gathered.clear()
-        yield ReportLine(LineKind.FILE, part, json.dumps([name, content.size, crc32(content)]), table.num_rows)
-
-    for batch in batches:
-        good, broken = checks.divide(batch, read)
-        read += batch.num_rows
-        broken_count += len(broken)
-        if broken_count > SPARK_BROKEN_ROWS_MAX:
-            raise too_many(part, broken[-1].reason, "scheduled")
-        yield from (broken_line(row) for row in broken)
-        far = good.filter(pc.greater_equal(good.column(task.layout.due), task.split_ms))
-        near += good.num_rows - far.num_rows
-        if not far.num_rows:
-            continue
-        gathered.append(messages_of(far, task, ids))
-        size_bytes += far.nbytes + RECORD_BYTES * far.num_rows
-        if size_bytes >= task.file_bytes:
-            yield from written()
-    if gathered:
-        yield from written()
-    yield ReportLine(LineKind.READ, part, rows=read)
-    yield ReportLine(LineKind.NEAR, part, rows=near)
 
 
 RECORD_BYTES: Final = 350

@@ -22,7 +22,6 @@ from uuid import uuid4
 
 from orbitmq.errors import ConfigurationError, MessageIllegalError
 from orbitmq.limits.spark import SPARK_TOPICS_MAX
-from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.condition import rows_where
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.scheduling.settings import OnError, ScheduleSettings
@@ -164,7 +163,7 @@ class _Job:
         from orbitmq.spark.pipelines.collecting import collected
         from orbitmq.spark.pipelines.scheduling.due_rows import DUE_MS
         from orbitmq.spark.pipelines.scheduling.near_rows import NearTask, in_parts
-        from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, LineKind, report_of
+        from orbitmq.spark.pipelines.task_reports import LineKind, report_of, reported
         from orbitmq.spark.writing.row_columns import ROW_KEY
 
         settings = self._settings
@@ -179,7 +178,7 @@ class _Job:
         by_key = None if settings.row_key is None else layout.names[layout.places[ROW_KEY]]
         if split_ms is not None:
             frame = frame.where(f"`{DUE_MS}` < {split_ms}")
-        frame = in_parts(frame, settings.near_partitions, by_key=by_key).mapInArrow(ArrowTask(task.run), REPORT_COLUMNS)
+        frame = reported(in_parts(frame, settings.near_partitions, by_key=by_key), task.send)
         with self._run.progress.stage("sending") as stage:
             # An unnamed job would send again what it sent: it goes on to its end.
             rows = collected(self._spark, frame, "sending rows", stop=self._run.stop if is_named else None)
@@ -193,14 +192,10 @@ class _Job:
         """Write the quarantine file. No broken rows, no file."""
         if self._settings.quarantine is None or not broken:
             return
-        import json
-
         from orbitmq.spark.log_files.places import place_at
-        from orbitmq.spark.quarantine import Quarantine
+        from orbitmq.spark.pipelines.broken_rows import put_aside
 
-        with Quarantine(place_at(self._settings.quarantine)) as file:
-            for row in broken:
-                file.add({"part": row.part, "row": row.row}, row.reason, json.dumps(row.values).encode())
+        put_aside(place_at(self._settings.quarantine), broken)
 
     def _write_options(self) -> WriteOptions:
         settings = self._settings

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
-from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
-from orbitmq.spark.pipelines.task_reports import BrokenRow, LineKind, ReportLine, batches_of, broken_line
+from orbitmq.spark.pipelines.task_reports import BrokenRow, LineKind, ReportLine, broken_line
 from orbitmq.spark.writing.batch_writer import Sent
 from orbitmq.spark.writing.scopes import job_writer
 from orbitmq.spark.writing.tasks import end_job, run_task
@@ -42,40 +40,28 @@ class NearTask(NamedTuple):
     fails: bool
     """The first broken row ends the task, before it is sent; otherwise broken rows are reported."""
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+    def send(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
+        """Send the rows of one part; every one is stored when the lines come. MessageIllegalError for a broken row that `fails`."""
+        checks = RowChecks(self.layout, part)
+        broken: list[BrokenRow] = []
 
-        context = TaskContext.get()
-        yield from batches_of(send_near_rows(self, batches, 0 if context is None else context.partitionId()))
+        def messages() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                good, wrong = checks.divide(batch)
+                if wrong and self.fails:
+                    raise MessageIllegalError(wrong[0].reason)
+                broken.extend(wrong)
+                if good.num_rows:
+                    yield _with_due_time(good, self.layout)
 
-
-def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
-    """Send the rows of one part; every one is stored when the lines come. MessageIllegalError for a broken row that `fails`."""
-    checks = RowChecks(task.layout, part)
-    broken: list[BrokenRow] = []
-    read = 0
-
-    def messages() -> Iterator[pa.RecordBatch]:
-        nonlocal read
-        for batch in batches:
-            good, wrong = checks.divide(batch, read)
-            read += batch.num_rows
-            if wrong and task.fails:
-                raise MessageIllegalError(wrong[0].reason)
-            broken.extend(wrong)
-            if len(broken) > SPARK_BROKEN_ROWS_MAX:
-                raise too_many(part, broken[-1].reason, "scheduled")
-            if good.num_rows:
-                yield _with_due_time(good, task.layout)
-
-    writer = job_writer(task.job, part, brief=task.brief)
-    places = {**task.layout.places, DUE: task.layout.due}
-    rows, marks = run_task(task.options, places, writer, part, messages())
-    if task.options.row_key is not None and marks:
-        end_job(task.options, writer, [Sent(rows, marks)])
-    yield from (broken_line(row) for row in broken)
-    yield ReportLine(LineKind.READ, part, rows=read)
-    yield ReportLine(LineKind.SENT, part, rows=rows)
+        writer = job_writer(self.job, part, brief=self.brief)
+        places = {**self.layout.places, DUE: self.layout.due}
+        rows, marks = run_task(self.options, places, writer, part, messages())
+        if self.options.row_key is not None and marks:
+            end_job(self.options, writer, [Sent(rows, marks)])
+        yield from map(broken_line, broken)
+        yield ReportLine(LineKind.READ, part, rows=checks.row_count)
+        yield ReportLine(LineKind.SENT, part, rows=rows)
 
 
 def _with_due_time(batch: pa.RecordBatch, layout: DueLayout) -> pa.RecordBatch:

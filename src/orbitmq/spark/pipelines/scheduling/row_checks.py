@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orbitmq.instants import instant
-from orbitmq.limits.spark import BROKEN_ROW_VALUE_CHARS_MAX
-from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, values_of
+from orbitmq.limits.spark import BROKEN_ROW_VALUE_CHARS_MAX, SPARK_BROKEN_ROWS_MAX
+from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, too_many, values_of
 from orbitmq.spark.pipelines.task_reports import BrokenRow
 
 EARLIEST_MS: Final = 946_684_800_000
@@ -52,9 +52,14 @@ class RowChecks:
             part=part,
             by_key=layout.by_key,
         )
+        self.row_count = 0
+        """Rows that were looked at."""
+        self._broken_count = 0
 
-    def divide(self, batch: pa.RecordBatch, first: int) -> tuple[pa.RecordBatch, list[BrokenRow]]:
-        """The rows that can be scheduled, and the others; the first of the batch is number `first` of the part."""
+    def divide(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BrokenRow]]:
+        """The rows that can be scheduled, and the others, of the next batch. MessageIllegalError when too many are broken."""
+        first = self.row_count
+        self.row_count += batch.num_rows
         broken = self._without_due_time(batch, first)
         numbers = np.arange(batch.num_rows)
         if broken:
@@ -63,8 +68,12 @@ class RowChecks:
             broken.append(self._broken(batch, row, first, reason))
         if not broken:
             return batch, []
+        broken.sort()
+        self._broken_count += len(broken)
+        if self._broken_count > SPARK_BROKEN_ROWS_MAX:
+            raise too_many(self._part, broken[-1].reason, "scheduled")
         good = np.delete(np.arange(batch.num_rows), [row.row - first for row in broken])
-        return batch.take(pa.array(good)), sorted(broken)
+        return batch.take(pa.array(good)), broken
 
     def _without_due_time(self, batch: pa.RecordBatch, first: int) -> list[BrokenRow]:
         column = batch.column(self._layout.due)
