@@ -46,7 +46,8 @@ From strongest to weakest:
 6. the defaults below. They are RocketMQ 5.3's, except that orbitmq listens on `127.0.0.1` unless told.
 
 A start warns of each change of point 4 that differs from what would count without it, and says where that stands;
-`orbitmq broker config get` says the same of a running broker, and `orbitmq broker config unset BROKER KEY` forgets the change, at once.
+`orbitmq broker config get` says the same of a running broker, and `orbitmq broker config unset BROKER KEY` forgets the change, at once;
+so do `orbitmq nameserver config get` and `orbitmq nameserver config unset KEY` for name servers.
 
 `orbitmq config check FILE` says of each key of a file what becomes of it here, and whether a server would start with it;
 `orbitmq doctor --config FILE` says what is wrong in it or without effect.

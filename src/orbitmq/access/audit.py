@@ -12,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -42,6 +43,7 @@ _OF_TOOLS: Final = frozenset(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.RECALL_TIMERS,
         RequestCode.RESCHEDULE_TIMERS,
+        RequestCode.FAR_LOAD,
         RequestCode.PUT_RECURRING,
         RequestCode.SET_RECURRING_STATE,
         RequestCode.DELETE_RECURRING,
@@ -59,9 +61,11 @@ _TOLD_WHEN_DONE: Final = frozenset(
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
         RequestCode.DELETE_ACL_CONFIG,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.FAR_LOAD,
     }
 )
-"""Written to a file on another thread: whoever does it tells it then, by `tell`."""
+"""Whoever does it tells it, by `tell`: accounts when they are written, on another thread; a job's files once, however often it asks about
+them."""
 
 _SECRET_FIELDS: Final = frozenset({"secretKey"})
 
@@ -86,6 +90,12 @@ def in_fields(command: Command, peer: Peer) -> About:
 
 class Secret(str):
     """A text of which a line only tells that it has changed."""
+
+    __slots__ = ()
+
+
+class Members(str):
+    """A JSON object, made here, of which a line tells the members that differ: a whole one would be cut before them."""
 
     __slots__ = ()
 
@@ -153,11 +163,12 @@ def _tell_request(command: Command, peer: Peer, about: About, before: Mapping[st
     ]
     parts = [" ".join([*words, about.said] if about.said else words)]
     after = about.state()
-    parts += [
-        f"{name}: {_shown(before.get(name))} -> {_shown(after.get(name))}"
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
-    ]
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            if isinstance(old, Members) and isinstance(new, Members):
+                old, new = _that_differ(old, new)
+            parts.append(f"{name}: {_shown(old)} -> {_shown(new)}")
     tell(caller_text(peer), row.code.name, "; ".join(parts), code)
 
 
@@ -165,6 +176,14 @@ def _shown(value: str | None) -> str:
     if value is None:
         return "none"
     return "******" if isinstance(value, Secret) else _short(value)
+
+
+def _that_differ(old: Members, new: Members) -> tuple[str, str]:
+    """Both without the members that are the same in them."""
+    objects = json.loads(old), json.loads(new)
+    same = {name for name, value in objects[0].items() if name in objects[1] and objects[1][name] == value}
+    first, second = ({name: value for name, value in one.items() if name not in same} for one in objects)
+    return json.dumps(first), json.dumps(second)
 
 
 def _short(text: str) -> str:

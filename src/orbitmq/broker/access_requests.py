@@ -79,7 +79,7 @@ class AccessRequests(Room):
             return {}
         state = {"user": f"{user.type.value}, {user.status.value}", "password": Secret(user.password)}
         acl = self._table.acl(name)
-        return state if acl is None else {**state, "policies": _text(acl)}
+        return state if acl is None else {**state, **_texts(acl)}
 
     def close(self) -> None:
         self._saving.finish()
@@ -206,11 +206,16 @@ def _list(infos: Iterable[JsonBody]) -> bytes:
     return msgspec.json.encode(encoded) if encoded else b""
 
 
-def _text(acl: Acl) -> str:
+def _texts(acl: Acl) -> dict[str, str]:
+    """Each policy by what it is for: of a hundred only those that change are told."""
     policies = ((PolicyType.CUSTOM, acl.custom), (PolicyType.DEFAULT, acl.default))
-    return "; ".join(f"{policy.value} {_entry_text(entry)}" for policy, entries in policies for entry in entries)
+    return {
+        f"{policy.value} policy on {entry.resource.text}": _entry_text(entry)
+        for policy, entries in policies
+        for entry in entries
+    }
 
 
 def _entry_text(entry: Entry) -> str:
     sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
-    return f"{entry.decision.value} {'|'.join(action_words(entry.actions))} on {entry.resource.text}{sources}"
+    return f"{entry.decision.value} {'|'.join(action_words(entry.actions))}{sources}"

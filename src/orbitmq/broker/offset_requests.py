@@ -20,7 +20,7 @@ from functools import partial
 
 import msgspec
 
-from orbitmq.access.audit import About, Subject
+from orbitmq.access.audit import About, Members, Subject
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
@@ -89,7 +89,7 @@ class OffsetProcessor(Room):
 
     def _about(self, command: Command, group_field: str) -> About:
         group, topic = command.text(group_field), command.text("topic")
-        return About(lambda: {"offsets": json.dumps(dict(self._offsets.queues(group, topic)))})
+        return About(lambda: {"offsets": Members(json.dumps(dict(self._offsets.queues(group, topic))))})
 
     def _about_commit(self, command: Command, peer: Peer) -> About | None:
         """A commit is administration when a tool sends it that says so, or when an offset goes back and who does that is no member:

@@ -85,8 +85,8 @@ AUDIT_LINES_MAX: Final = 1_000
 """Lines of the audit log within LOG_WINDOW_MS; further ones are counted, and the count is reported. A program that administers a hundred
 topics a second is the most that was seen; whoever may delete topics shall not fill the disk with lines instead."""
 
-AUDIT_VALUE_CHARS_MAX: Final = 300
-"""Characters of a name, an old or a new value in a line of the audit log: the settings of a topic or a group fit."""
+AUDIT_VALUE_CHARS_MAX: Final = 1_000
+"""Characters of a name, an old or a new value in a line of the audit log: the settings of a group fit, which are some 600."""
 
 AUDIT_LINE_CHARS_MAX: Final = 4_000
 """Characters of such a line, of a reset of a hundred queues for example; what is longer is cut, and says so."""

@@ -38,6 +38,7 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, RequestServer, not_supported
+from orbitmq.protocol.remoting.setting_changes import asked_keys
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.units import NS_PER_MS
 
@@ -167,7 +168,7 @@ class NameServer:
         """What a request may change, for the audit log."""
         match command.code:
             case RequestCode.UPDATE_NAMESRV_CONFIG:
-                return About(lambda: self.config.texts())
+                return About(lambda: self.config.texts(), asked_keys(command.body))
             case RequestCode.PUT_KV_CONFIG | RequestCode.DELETE_KV_CONFIG:
                 namespace, key = command.text("namespace"), command.text("key")
                 return About(lambda: {} if (value := self.kv.get(namespace, key)) is None else {"value": value})

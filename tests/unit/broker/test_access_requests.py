@@ -218,9 +218,9 @@ def test_each_change_is_a_line_of_the_audit_log(access: AccessRig, caplog: pytes
         f"user 'root' at {host}:40001: AUTH_UPDATE_USER username=bob; "
         "user: Normal, enable -> Normal, disable; password: ****** -> ******",
         f"somebody unknown at {host}:40001: AUTH_CREATE_ACL subject=User:bob; "
-        "policies: none -> Custom Allow Pub|Sub on Topic:orders* from 10.0.0.0/8",
+        "Custom policy on Topic:orders*: none -> Allow Pub|Sub from 10.0.0.0/8",
         f"user 'root' at {host}:40001: AUTH_DELETE_ACL subject=User:bob resource=Topic:orders*; "
-        "policies: Custom Allow Pub|Sub on Topic:orders* from 10.0.0.0/8 -> none",
+        "Custom policy on Topic:orders*: Allow Pub|Sub from 10.0.0.0/8 -> none",
         f"user 'root' at {host}:40001: AUTH_DELETE_USER username=bob; user: Normal, disable -> none; password: ****** -> none",
         f"user 'root' at {host}:40001: AUTH_DELETE_USER username=bob",
         f"user 'root' at {host}:40001 is refused, INVALID_PARAMETER: AUTH_CREATE_USER username= ",

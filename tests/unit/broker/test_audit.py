@@ -118,12 +118,32 @@ def test_a_commit_is_administration_where_no_consumer_does_it(rig: Rig, lines: L
 
 def test_settings_are_told_with_their_old_and_new_values(rig: Rig, lines: Lines) -> None:
     rig.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=24")
-    assert lines.one().endswith("UPDATE_BROKER_CONFIG; fileReservedTime: 72 -> 24")
+    assert lines.one().endswith("UPDATE_BROKER_CONFIG keys=fileReservedTime; fileReservedTime: 72 -> 24")
     answer = rig.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"tls.server.keyPassword=hunter2")
     assert answer.code != ResponseCode.SUCCESS
     refused = lines.one()
-    assert "is refused, SYSTEM_ERROR: UPDATE_BROKER_CONFIG" in refused
+    assert refused.endswith("is refused, SYSTEM_ERROR: UPDATE_BROKER_CONFIG keys=tls.server.keyPassword")
     assert "hunter2" not in refused
+
+
+def test_of_a_group_or_topic_that_changes_what_differs_is_told_however_much_stays(rig: Rig, lines: Lines) -> None:
+    group = {"groupName": "readers", "whichBrokerWhenConsumeSlowly": 1}
+    rig.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, json.dumps(group).encode())
+    lines.take()
+    for change in ({"whichBrokerWhenConsumeSlowly": 7}, {"whichBrokerWhenConsumeSlowly": 7}):
+        rig.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, json.dumps(group | change).encode())
+    told = "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP groupName=readers"
+    changed, same = lines.take()
+    assert changed.endswith(
+        f'{told}; group readers: {{"whichBrokerWhenConsumeSlowly": 1}} -> {{"whichBrokerWhenConsumeSlowly": 7}}'
+    )
+    assert same.endswith(told), "which group it was about is said also where nothing changed"
+    rig.call(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+    lines.take()
+    rig.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {**TOPIC, "perm": 4, "attributes": "+message.type=NORMAL"})
+    assert lines.one().endswith(
+        '; topic orders: {"attributes": {}, "perm": 6} -> {"attributes": {"message.type": "NORMAL"}, "perm": 4}'
+    )
 
 
 def test_what_cannot_be_read_or_is_refused_leaves_a_line_too(rig: Rig, lines: Lines) -> None:

@@ -710,8 +710,8 @@ def test_what_changes_a_name_server_is_a_line_of_the_audit_log(caplog: pytest.Lo
         f"{caller}: PUT_KV_CONFIG namespace=N key=k value=1; value: none -> 1",
         f"{caller}: PUT_KV_CONFIG namespace=N key=k value=2; value: 1 -> 2",
         f"{caller}: DELETE_KV_CONFIG namespace=N key=k; value: 2 -> none",
-        f"{caller}: UPDATE_NAMESRV_CONFIG; enableTopicList: true -> false",
-        f"{caller} is refused, NO_PERMISSION: UPDATE_NAMESRV_CONFIG",
+        f"{caller}: UPDATE_NAMESRV_CONFIG keys=enableTopicList; enableTopicList: true -> false",
+        f"{caller} is refused, NO_PERMISSION: UPDATE_NAMESRV_CONFIG keys=kvConfigPath",
         f"{caller}: WIPE_WRITE_PERM_OF_BROKER brokerName=broker-a",
         f"{caller} is refused, NO_PERMISSION: DELETE_TOPIC_IN_NAMESRV topic=orders",
     ]

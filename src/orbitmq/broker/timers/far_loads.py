@@ -2,7 +2,8 @@
 
 Rules of this file
 1. What became of a job is answered before anything else is looked at, and only when it is durable.
-2. A request that cannot count any more is refused by its age. Nothing is remembered of an attempt until its files count.
+2. Files that begin to be checked are a line of the audit log, with their job; requests that ask how far that is are none.
+3. A request that cannot count any more is refused by its age. Nothing is remembered of an attempt until its files count.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from orbitmq.access.audit import caller_text, tell
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.far import FAR_LOAD_FILES_MAX, FAR_LOAD_NAME_CHARS_MAX, FAR_LOADED_FILES_MAX
-from orbitmq.protocol.remoting.codes import ResponseCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.far_load_bodies import FarLoadAction, FarLoadRequest, FarLoadState, FarLoadVerdict
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -135,7 +137,12 @@ class FarLoads:
         files = [WrittenFile(file.name, file.size_bytes, file.crc, file.rows) for file in request.files]
         if problem := self._problem(far, request, files):
             return _refused(command, problem)
-        load = far.load(Load(request.job, request.attempt, request.created_ms, request.split_ms, files))
+        asked = Load(request.job, request.attempt, request.created_ms, request.split_ms, files)
+        load = far.load(asked)
+        if load is asked:
+            rows = sum(file.rows for file in files)
+            said = f"FAR_LOAD job={load.job} attempt={load.attempt} files={len(files)} rows={rows}"
+            tell(caller_text(peer), RequestCode.FAR_LOAD.name, said)
         if load is None:
             remark = "too many jobs have files checked already: ask again in a moment"
             return response(command, ResponseCode.SYSTEM_BUSY, remark)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from orbitmq.protocol.java_properties import read_properties
+
 UNSET_KEY: Final = "orbitmq.unset"
 """Names keys, `;` between, in a change by request: what was changed while running is forgotten. No key of RocketMQ's."""
 
@@ -25,3 +27,12 @@ def names_in(text: str) -> list[str]:
 
 def names_text(names: Iterable[str]) -> str:
     return ";".join(names)
+
+
+def asked_keys(body: bytes | bytearray | memoryview) -> str:
+    """`keys=` and the keys that a change of settings by request names, without their values: one may be a secret. ConfigurationError for a
+    body that cannot be read."""
+    wanted = read_properties(bytes(body), where="request")
+    forgotten = names_in(wanted.pop(UNSET_KEY, ""))
+    said = [f"keys={','.join(wanted)}"] if wanted else []
+    return " ".join([*said, f"unset={','.join(forgotten)}"] if forgotten else said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ pytest.importorskip("pyarrow", reason="the far tier's files are written with pya
 from tests.far_loads import HOST, write_file
 from tests.worlds.little_far import DAY_MS, LittleFar
 
+from orbitmq.access.gate import CALLER
+from orbitmq.access.users import User
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
 from orbitmq.limits import far as limits
@@ -48,6 +51,8 @@ class Rig:
             unwritable=lambda: Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full"),
         )
         self.sent: list[Command] = []
+        self.address = ("10.0.0.9", 40001)
+        self.attachments: dict[str, object] = {CALLER: User("spark", "secret")}
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
@@ -108,6 +113,25 @@ def test_a_job_from_its_first_request_to_its_last(make_rig: Callable[..., Rig]) 
         assert loaded.verdict is FarLoadVerdict.LOADED
         assert (loaded.attempt, loaded.split_ms, loaded.files, loaded.rows) == (opened.attempt, opened.split_ms, 2, 5)
     assert rig.far.far.counts().pending == 5
+
+
+def test_files_of_a_job_are_one_line_of_the_audit_log(
+    make_rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = make_rig()
+    with caplog.at_level(logging.INFO, "orbitmq.audit"):
+        rig.ask(FarLoadAction.FIND)
+        opened = rig.ask(FarLoadAction.OPEN)
+        files = [rig.write(opened, 2), rig.write(opened, 3, part=1)]
+        for settle in (False, False, True):  # the second one is asked while the first file is being checked
+            rig.call(
+                FarLoadAction.LOAD, settle=settle, attempt=opened.attempt, created_ms=opened.created_ms,
+                split_ms=opened.split_ms, files=files,
+            )  # fmt: skip
+        rig.load(opened, *files)
+        rig.ask(FarLoadAction.FIND)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "orbitmq.audit"]
+    assert line == f"user 'spark' at 10.0.0.9:40001: FAR_LOAD job=job attempt={opened.attempt} files=2 rows=5"
 
 
 def test_loaded_is_said_when_it_is_durable(make_rig: Callable[..., Rig]) -> None:
