@@ -217,6 +217,10 @@ class RestartWork:
         self._command = command
         self._start_ms = start_ms
         self.seen: dict[str, Seen] = {}
+        self.gives_back = False
+        """Write permission is given back, which nothing may interrupt."""
+        self.is_interrupted = False
+        """Somebody wanted to, and it ends after that."""
 
     async def go_on(self) -> None:
         """Look at the cluster, and do what is due now."""
@@ -227,6 +231,7 @@ class RestartWork:
         """End early; permission that was taken is given back, or it is said where it could not be."""
         from orbitmq.errors import OrbitError
 
+        self.gives_back = True
         with contextlib.suppress(Exception):  # what was seen before counts then
             self.seen = await self._watch.look()
         failures = [self.order.failure, why] if self.order.failure else []
@@ -245,13 +250,24 @@ class RestartWork:
                 case Doing.WIPE if member is not None:
                     await self.client.admin.wipe_write_permission(member.name)
                 case Doing.GIVE_BACK if member is not None:
-                    await self.client.admin.add_write_permission(member.name)
+                    await self._give_back(member.name)
                 case Doing.RESTART if member is not None and self._command is not None:
                     failure = await _run(command_for(self._command, member), self._start_ms)
                     self.seen = await self._watch.look()
                     await self.do(self.order.restarted(monotonic_ms(), self.seen, failure))
                 case _:
                     pass
+
+    async def _give_back(self, name: str) -> None:
+        import asyncio
+
+        ends, self.gives_back = self.gives_back, True
+        try:
+            await self.client.admin.add_write_permission(name)
+        finally:
+            self.gives_back = ends
+        if self.is_interrupted and not ends:
+            raise asyncio.CancelledError
 
 
 async def _carry_out(work: RestartWork) -> int:
@@ -261,10 +277,18 @@ async def _carry_out(work: RestartWork) -> int:
 
     from orbitmq.errors import OrbitError
 
-    loop, own = asyncio.get_running_loop(), asyncio.current_task()
+    loop, own, order = asyncio.get_running_loop(), asyncio.current_task(), work.order
     assert own is not None
-    loop.add_signal_handler(signal.SIGTERM, own.cancel)
-    order = work.order
+
+    def interrupt() -> None:
+        if work.gives_back:
+            note("write permission is given back first")
+            work.is_interrupted = True
+        else:
+            own.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, interrupt)
     try:
         while not order.is_over:
             await work.go_on()
@@ -281,7 +305,8 @@ async def _carry_out(work: RestartWork) -> int:
     else:
         code = ExitCode.FAILED if order.failure else ExitCode.OK
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
     if chosen_output() is Output.JSON:
         print_line({"restarted": [one.address for one in order.done], "failure": order.failure or None})
     if order.failure:

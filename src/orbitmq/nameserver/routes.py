@@ -139,6 +139,7 @@ class RouteTable:
         "_entries",
         "_group_topics",
         "_mapped",
+        "_write_taken",
         "changes",
         "clusters",
         "filter_servers",
@@ -159,6 +160,8 @@ class RouteTable:
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         """Static topic -> group -> mapping info."""
         self._group_topics: dict[str, set[str]] = {}
+        self._write_taken: dict[str, set[str]] = {}
+        """Group -> topics whose write bit was cleared here and not announced anew since."""
         self._entries = 0
         self._mapped = 0
         self.changes = 0
@@ -355,6 +358,7 @@ class RouteTable:
         for topic in list(self._group_topics.get(group.name, ())):
             self._drop_queues(topic, group.name)
         self._group_topics.pop(group.name, None)
+        self._write_taken.pop(group.name, None)
 
     @staticmethod
     def _minimum_change(group: NamedBroker, offline_address: str | None, ha_address: str | None) -> MinimumChange:
@@ -368,15 +372,21 @@ class RouteTable:
     # --- topics ---------------------------------------------------------------------------------------------------
 
     def set_write_perm(self, group_name: str, *, writable: bool) -> int:
-        """Clear the write bit of every topic of a group, or set read and write; the number of topics.
+        """Clear the write bit of every topic of a group, or set it where it was cleared: what the broker announced as read-only stays so.
+        The number of topics of the group.
 
         Lasts until the group's broker registers with another data version.
         """
         topics = self._group_topics.get(group_name, ())
-        for topic in topics:
+        taken = self._write_taken.pop(group_name, set())
+        for topic in taken if writable else topics:
             queues = self.topics[topic][group_name]
-            perm = int(Perm.READ | Perm.WRITE) if writable else queues.perm & ~Perm.WRITE
+            if not writable and queues.perm & Perm.WRITE:
+                taken.add(topic)
+            perm = queues.perm | Perm.WRITE if writable else queues.perm & ~Perm.WRITE
             self._set_queues(topic, group_name, queues._replace(perm=int(perm)))
+        if not writable and taken:
+            self._write_taken[group_name] = taken
         return len(topics)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -396,6 +406,7 @@ class RouteTable:
         return list(found)
 
     def _set_queues(self, topic: str, group: str, queues: TopicQueues) -> None:
+        self._write_taken.get(group, set()).discard(topic)
         carriers = self.topics.setdefault(topic, {})
         present = carriers.get(group)
         if present != queues:
@@ -411,6 +422,7 @@ class RouteTable:
         self.changes += 1
         self._entries -= 1
         self._group_topics[group].discard(topic)
+        self._write_taken.get(group, set()).discard(topic)
         mappings = self.mappings.get(topic)
         if mappings is not None:
             self._mapped -= _queues_in(mappings.pop(group, None))

@@ -129,6 +129,9 @@ class ProcessSignals:
             except (OrbitError, OSError) as error:
                 kept += 1
                 logger.error("not reloaded, what was in force stays: %s: %s", part.name, error)
+            except Exception:  # a fault of ours: the process goes on, and so do the parts behind this one
+                kept += 1
+                logger.exception("not reloaded: %s: an error that nobody expected", part.name)
         logger.info(
             "SIGHUP: %d of %d are read anew; the configuration counts at a start", len(parts) - kept, len(parts)
         )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,6 +152,27 @@ def test_permission_that_cannot_be_given_back_is_said_beside_what_ended_it(orbit
     assert "ended with 3; 0 restarted" in failure
     assert "changing the permission of a" in failure
     assert "no thread is free" in failure
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_keep_it_from_giving_the_permission_back(
+    orbitmq: Run, scene: Scene, number: signal.Signals
+) -> None:
+    """The first comes while a broker is restarted, the second while the end looks at the cluster once more."""
+    told = scene._facts
+
+    def facts(name: str) -> bytes:
+        if (scene.directory / "first").exists():
+            os.kill(os.getpid(), number)
+            time.sleep(0.05)  # so that it is there before the answer
+        return told(name)
+
+    scene._facts = facts  # type: ignore[method-assign]
+    command = f"touch {scene.directory}/first; kill -{number.value} {os.getpid()}; sleep 0.1"
+    done = restart(orbitmq, scene, "--restart-command", command)
+    assert (done.code, scene.wiped) == (130, set())
+    assert "write permission is given back first" in done.err
+    assert "interrupted; 0 restarted, it was the turn of a" in done.err.splitlines()[-1]
 
 
 def test_the_only_broker_keeps_its_permission(orbitmq: Run, scene: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -206,6 +207,41 @@ def test_a_plain_function_that_hangs_does_not_keep_the_worker(broker: Broker) ->
     finally:
         end.set()
     assert broker.offsets.get(("g", "T", 0), 0) == 0
+
+
+def test_a_signal_never_waits_for_a_lock_that_the_thread_it_interrupts_may_hold(broker: Broker) -> None:
+    """The handler of a signal runs in the main thread, between two of its instructions: also of those in `Event.wait`."""
+    setters: list[threading.Thread] = []
+
+    class Watched(threading.Event):
+        def set(self) -> None:
+            setters.append(threading.current_thread())
+            super().set()
+
+    @ORDERS
+    def handle(message: orbitmq.sync.ReceivedMessage) -> None: ...
+
+    assert orbitmq.sync.serve(handle, stop=Watched(), on_ready=lambda: signal.raise_signal(signal.SIGTERM))
+    assert setters
+    assert threading.main_thread() not in setters
+
+
+def test_a_signal_ends_a_worker_that_is_still_connecting(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = blocking.connect
+
+    def connect(*words: Any, **more: Any) -> SyncClient:
+        signal.raise_signal(signal.SIGTERM)
+        return there(*words, **more)
+
+    @ORDERS
+    def handle(message: orbitmq.sync.ReceivedMessage) -> None: ...
+
+    monkeypatch.setattr(blocking, "connect", connect)
+    ready: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+    assert orbitmq.sync.serve(handle, on_ready=lambda: ready.append(1))
+    assert ready == []
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_a_worker_cannot_run_is_said_before_it_begins() -> None:

@@ -341,10 +341,27 @@ def test_write_permission_of_a_group_until_its_next_version(table: RouteTable) -
     register(table, master())
     assert table.topics["T"]["broker-a"].perm == 4
     assert table.set_write_perm("broker-a", writable=True) == 2
-    assert table.topics["broker-a"]["broker-a"].perm == 6
+    assert table.topics["broker-a"]["broker-a"].perm == 7, "RocketMQ's name server gives 6, whatever it was before"
+    table.set_write_perm("broker-a", writable=False)
     register(table, master(version=Version(2, 2)))
     assert table.topics["broker-a"]["broker-a"].perm == 7
     assert table.set_write_perm("nobody", writable=False) == 0
+
+
+def test_write_permission_is_given_back_where_it_was_taken_and_nowhere_else(table: RouteTable) -> None:
+    topics = {"T": TopicQueues(8, 8, 6), "old": TopicQueues(8, 8, 4), "broker-a": TopicQueues(1, 1, 7)}
+    register(table, master(topics=topics))
+    perms = lambda: {topic: table.topics[topic]["broker-a"].perm for topic in topics}  # noqa: E731
+    assert table.set_write_perm("broker-a", writable=True) == 3
+    assert perms() == {"T": 6, "old": 4, "broker-a": 7}, "nothing was taken"
+    table.set_write_perm("broker-a", writable=False)
+    table.set_write_perm("broker-a", writable=False)
+    table.merge_topic("T", {"broker-a": TopicQueues(8, 8, 4)})
+    assert table.set_write_perm("broker-a", writable=True) == 3
+    assert perms() == {"T": 4, "old": 4, "broker-a": 7}, "who announced T meanwhile wants it read-only"
+    table.set_write_perm("broker-a", writable=False)
+    table.delete_topic("broker-a")
+    assert table.set_write_perm("broker-a", writable=True) == 2
 
 
 def test_deleting_a_topic_everywhere_or_in_one_cluster(table: RouteTable) -> None:

@@ -58,6 +58,25 @@ async def test_a_reload_says_of_each_part_what_came_of_it(log: BoundedHandler, t
     assert not signals.stop.is_set()
 
 
+async def test_an_error_that_nobody_expected_is_in_the_log_and_the_parts_behind_it_are_read(
+    log: BoundedHandler, tmp_path: Path
+) -> None:
+    def defect() -> str:
+        raise ZeroDivisionError
+
+    signals = signals_of(log)
+    signals.parts = lambda: [
+        ReloadPart("the accounts", reads_now(defect)),
+        ReloadPart("the certificate", reads_now(lambda: "new connections use it")),
+    ]
+    signals.hang_up()
+    await settled(signals)
+    said = (tmp_path / "log").read_text()
+    assert "not reloaded: the accounts: an error that nobody expected" in said
+    assert "ZeroDivisionError" in said
+    assert "SIGHUP: 2 of 3 are read anew" in said
+
+
 async def test_reloads_that_are_asked_for_meanwhile_are_one(log: BoundedHandler) -> None:
     running, most, runs = 0, 0, 0
 

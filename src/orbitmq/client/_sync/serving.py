@@ -15,9 +15,11 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from queue import SimpleQueue
 from types import FrameType
+from typing import Any, Self
 
 from orbitmq.client._async.runtime import log
 from orbitmq.client._sync.client import connect
@@ -42,7 +44,13 @@ def serve(
     """
     chosen = check_handlers(handlers, asynchronous=False)
     wanted, at_once = stop or threading.Event(), threading.Event()
-    with _heeded_signals(wanted, at_once), connect(name_servers, options=options) as client, ExitStack() as stack:
+    late: list[_Running] = []
+    with (
+        suppress(_StopAskedError),
+        _Signals(wanted, at_once) as signals,
+        connect(name_servers, options=options) as client,
+        ExitStack() as stack,
+    ):
         running = [
             _Running(
                 stack.enter_context(client.consumer(each.group, each.topic, tags=each.tags, options=each.options)),
@@ -51,6 +59,7 @@ def serve(
             )
             for each in chosen
         ]
+        signals.joining = False
         log.info("the worker is ready: %s", ", ".join(map(repr, chosen)))
         if on_ready is not None:
             on_ready()
@@ -94,18 +103,39 @@ class _Running:
             self._stop.set()
 
 
-@contextmanager
-def _heeded_signals(stop: threading.Event, at_once: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class _StopAskedError(BaseException):
+    """A signal came before the worker was ready."""
 
-    def heed(_: int, __: FrameType | None) -> None:
-        (at_once if stop.is_set() else stop).set()
 
-    before = {number: signal.signal(number, heed) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class _Signals:
+    """Heeds SIGTERM and SIGINT where it is entered in the main thread."""
+
+    def __init__(self, stop: threading.Event, at_once: threading.Event) -> None:
+        self.joining = True
+        """Consumers join their groups, which a signal ends: it may take as long as a name server that does not answer."""
+        self._events = stop, at_once
+        self._heard: SimpleQueue[bool] = SimpleQueue()
+        """A signal is heard between two instructions of the main thread, which may hold the lock of the event that it waits for."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            threading.Thread(target=self._pass_on, name="signals of a worker", daemon=True).start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._heard.put(False)
+
+    def _hear(self, _: int, __: FrameType | None) -> None:
+        self._heard.put(True)
+        if self.joining:
+            raise _StopAskedError
+
+    def _pass_on(self) -> None:
+        stop, at_once = self._events
+        while self._heard.get():
+            (at_once if stop.is_set() else stop).set()
