@@ -32,25 +32,33 @@ def backup(
     source: SourceArgument,
     directory: BackupArgument,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Read all of the backup afterwards, as `store check` does.")
+        bool,
+        typer.Option(
+            "--check/--no-check", help="Read all of the backup afterwards, as `store verify` and `store check` do."
+        ),
     ] = True,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also over a backup that has what the store has lost: the store counts.")
+    ] = False,
     commit_log: LogOption = None,
 ) -> None:
     """Copy a store, also while a broker serves it; into the directory of an earlier backup only what is new.
 
     Everything that was acknowledged before is in it. Until it is whole, an earlier backup there stays as it is. Ends with 1 when the check
-    finds something.
+    finds something; a file that is not as it was copied is copied anew by the next run.
     """
     import msgspec
 
     from orbitmq.clock import SystemClock
     from orbitmq.server.backup.directory import STORE
+    from orbitmq.server.backup.restoring import verify_backup
     from orbitmq.server.backup.taking import take_backup
     from orbitmq.store.files import OsFiles
 
-    report = take_backup(OsFiles(), SystemClock(), source, directory, commit_log=commit_log)
+    report = take_backup(OsFiles(), SystemClock(), source, directory, commit_log=commit_log, replace=replace)
     facts: dict[str, Any] = msgspec.to_builtins(report)
-    findings = _findings(directory / STORE) if check else None
+    verified = verify_backup(OsFiles(), directory) if check else None
+    findings = [*map(_damaged, verified.damaged), *_findings(directory / STORE)] if verified is not None else None
     facts["findings"] = findings
     if chosen_output() is Output.JSON:
         print_json(facts)
@@ -60,6 +68,8 @@ def backup(
             note(f"note: {text}")
         for finding in findings or ():
             note(f"finding: {finding}")
+        if verified is not None:
+            _note_repair(verified)
         note(
             f"{directory}: "
             + ("not checked" if findings is None else f"{len(findings)} findings" if findings else "sound")
@@ -79,8 +89,20 @@ def _findings(store: Path) -> list[str]:
     return [*map(str, report.findings), *more]
 
 
+def _damaged(path: str) -> str:
+    return f"{path} is not as it was copied"
+
+
+def _note_repair(report: RestoreReport) -> None:
+    """What becomes of files that are not as they were copied."""
+    if report.not_noted:
+        note(f"the next backup does not copy them anew: that could not be written down there ({report.not_noted})")
+    elif report.damaged:
+        note("the next backup copies them anew, as far as the store still has them")
+
+
 def verify(directory: BackupArgument) -> None:
-    """Compare every file of a backup with its digest; ends with 1 when one is not as it was copied."""
+    """Compare every file of a backup with its digest; ends with 1 when one is not as it was copied. The next backup copies it anew."""
     from orbitmq.server.backup.restoring import verify_backup
     from orbitmq.store.files import OsFiles
 
@@ -118,6 +140,7 @@ def _show(report: RestoreReport) -> None:
     show_record(facts)
     for path in damaged:
         note(f"damaged: {path}")
+    _note_repair(report)
     note(
         f"{report.directory}: "
         + (f"{len(damaged)} files are not as they were copied" if damaged else "as it was copied")

@@ -10,6 +10,7 @@ import pytest
 from scripted_server import Ran
 from tests.worlds.little_store import LittleStore
 
+from orbitmq.server.backup import taking
 from orbitmq.server.backup.directory import BackupDirectory
 from orbitmq.store.files import OsFiles
 
@@ -58,7 +59,25 @@ def test_a_damaged_backup_is_named(orbitmq: Run, served: Path, tmp_path: Path) -
     (backup / "store" / "checkpoint").write_bytes(b"x" * 4096)
     ran = orbitmq("store", "verify", backup)
     assert (ran.code, "damaged: checkpoint" in ran.err) == (1, True)
+    assert "the next backup copies them anew" in ran.err
     assert orbitmq("store", "restore", backup, tmp_path / "new").code == 1
+
+
+def test_a_backup_finds_what_became_of_the_files_of_earlier_runs(
+    orbitmq: Run, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that `store check` does not judge, and that a restore would refuse."""
+    monkeypatch.setattr(taking, "BACKUP_QUIET_NS", -(10**18))  # files of a test are young
+    backup = tmp_path / "backup"
+    (served / "config" / "orbitmq-notes.json").write_text('{"a": 1}')
+    orbitmq("store", "backup", served, backup)
+    (backup / "store" / "config" / "orbitmq-notes.json").write_text('{"a": 2}')
+    ran = orbitmq("store", "backup", served, backup)
+    assert ran.code == 1
+    assert "finding: config/orbitmq-notes.json is not as it was copied" in ran.err
+    assert "the next backup copies them anew" in ran.err
+    assert orbitmq("store", "backup", served, backup).code == 0
+    assert orbitmq("store", "restore", backup, tmp_path / "new").code == 0
 
 
 def test_what_is_in_use_has_its_exit_code(orbitmq: Run, served: Path, tmp_path: Path) -> None:

@@ -34,12 +34,11 @@ PRIVATE_MODE: Final = 0o700
 
 
 def make_private(files: Files, root: Path) -> None:
-    """Make a directory that nobody else may read, as far as its file system knows of such rights; one that is there stays as it is. Raises
-    OSError."""
-    if not files.is_dir(root):
-        files.make_dirs(root)
-        with suppress(PermissionError):
-            root.chmod(PRIVATE_MODE)
+    """Make a directory that nobody else may read at any time, as far as its file system knows of such rights; one that is there stays as it
+    is. Raises OSError."""
+    files.make_dirs(root.parent)
+    with suppress(FileExistsError):
+        root.mkdir(PRIVATE_MODE)
 
 
 def contents(files: Files, root: Path) -> list[str]:
@@ -138,6 +137,18 @@ class BackupDirectory:
         self._carry_out(complete)
         self.manifest = complete
         self.staged = []
+
+    def note_damaged(self, paths: Iterable[str]) -> None:
+        """Write down which files of the last run are not as they were copied: these and no others. Durable on return. Raises OSError."""
+        damaged = set(paths)
+        files = {
+            path: msgspec.structs.replace(file, is_damaged=path in damaged)
+            for path, file in self.manifest.files.items()
+        }
+        if files != self.manifest.files:
+            noted = msgspec.structs.replace(self.manifest, files=files)
+            self._files.write_atomic(self.root / MANIFEST_FILE, encode_manifest(noted))
+            self.manifest = noted
 
     def _carry_out(self, manifest: BackupManifest) -> None:
         """Put the files of a run that has ended in their places. May be done again."""

@@ -30,6 +30,8 @@ class BackupFile(msgspec.Struct, frozen=True):
     """Of the file that it was copied from, whole; None where that may have changed without another fingerprint, or was not copied whole."""
     is_private: bool = False
     """Nobody but its owner may read it."""
+    is_damaged: bool = False
+    """A look found that the backup does not hold what was copied: the next run copies it anew."""
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +84,23 @@ def _is_below(path: str) -> bool:
     return "\0" not in path and not {"", ".", ".."} & set(parts)
 
 
-def why_not_onto(before: BackupManifest, store: str, log_end: int) -> str:
-    """Why a store may not be copied over an earlier backup; empty where it may."""
-    if not before.files:
-        return ""
-    if before.store and before.store != store:
+def why_not_onto(before: BackupManifest, store: str) -> str:
+    """Why a store may never be copied over an earlier backup; empty where it may."""
+    if before.files and before.store and before.store != store:
         return f"it is of the store {before.store}, and this one is {store or 'without an id'}"
+    return ""
+
+
+def what_is_lost(before: BackupManifest, log_end: int, *, is_continued: bool) -> str:
+    """What an earlier backup has that the store has not, in words; empty where it has everything. `is_continued`: its log is that of the
+    backup up to where that one ends, as far as the store still has it."""
     if log_end < before.end:
         return f"its log ends at {before.end}, that of the store at {log_end}: the store is older, and has lost what the backup has"
+    if not is_continued:
+        return (
+            f"its log ends at {before.end}, and that of the store is another one before that: the store was put back to an older backup"
+            " and went on, or lost its end in a power failure, or was mended there"
+        )
     return ""
 
 

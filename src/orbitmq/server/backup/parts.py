@@ -51,6 +51,16 @@ def strangers(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name not in _KNOWN and not name.endswith(".tmp"))
 
 
+def is_text(path: str) -> bool:
+    """Whether a manifest can hold it: a name may be any bytes, and none that anybody of ours chose is no UTF-8."""
+    return shown(path) == path
+
+
+def shown(name: str) -> str:
+    """A name as text that can be written anywhere."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def without_gap(bases: Iterable[int], size: int) -> list[int]:
     """Of files of one size that begin at these positions, ascending, the newest that follow each other: retention removes the oldest while
     they are copied."""

@@ -39,27 +39,39 @@ class RestoreReport(msgspec.Struct):
     bytes_in_all: int
     damaged: list[str] = []
     """Files of the backup that are not as they were copied; of a restore always empty."""
+    not_noted: str = ""
+    """Why the next run does not copy these anew: they could not be written down in the backup."""
 
 
 def verify_backup(files: Files, backup: Path) -> RestoreReport:
-    """Compare every file of a backup with its digest. Raises StoreError, OSError. 2 ms a megabyte."""
+    """Compare every file of a backup with its digest, and note there which the next run is to copy anew. Raises StoreError, OSError. 2 ms a
+    megabyte."""
     opened = BackupDirectory.open(files, backup, create=False)
     try:
         manifest = _whole_manifest(opened)
         damaged = [path for path, file in manifest.files.items() if not _is_sound(files, opened.place_of(path), file)]
-        return _report(backup, manifest, damaged)
+        report = _report(backup, manifest, damaged)
+        try:
+            opened.note_damaged(damaged)
+        except OSError as error:  # a backup may lie where nobody can write any more
+            report.not_noted = error.strerror or str(error)
+        return report
     finally:
         opened.close()
 
 
 def _is_sound(files: Files, place: Path, file: BackupFile) -> bool:
-    if not files.exists(place) or files.file_size(place) != file.size:
-        return False
-    opened = files.open(place, writable=False)
+    """Also what cannot be read is not: a disk that is failing answers so."""
     try:
-        return PieceDigest().take(opened, file.end) == file.digest
-    finally:
-        opened.close()
+        if files.file_size(place) != file.size:
+            return False
+        opened = files.open(place, writable=False)
+        try:
+            return PieceDigest().take(opened, file.end) == file.digest
+        finally:
+            opened.close()
+    except OSError:
+        return False
 
 
 def restore_backup(files: Files, backup: Path, root: Path, *, commit_log: Path | None = None) -> RestoreReport:
@@ -152,7 +164,7 @@ def _copy(files: Files, source: Path, place: Path, path: str, file: BackupFile) 
     if digest != file.digest:
         raise StoreDamagedError(
             f"{path} of the backup is not as it was copied",
-            remedy="empty the directory again, and take another backup: `orbitmq store verify` names all such files",
+            remedy="empty the directory again; `orbitmq store verify` names all such files, and the next backup copies them anew",
         )
 
 

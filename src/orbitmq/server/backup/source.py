@@ -148,6 +148,11 @@ class SourceStore:
             found += self.below(path) if self._files.is_dir(self.root / path) else [path]
         return found
 
+    def is_special(self, path: str) -> bool:
+        """Whether what lies there is no file, as a pipe: to open one may take for ever."""
+        place = self.place_of(path)
+        return place.exists() and not place.is_file()
+
     @property
     def has_far_files(self) -> bool:
         return self._files.is_dir(self.root / FAR)

@@ -32,6 +32,7 @@ from orbitmq.server.backup.manifest import (
     BackupManifest,
     is_kept,
     sure_fingerprint,
+    what_is_lost,
     why_not_onto,
 )
 from orbitmq.server.backup.parts import (
@@ -42,6 +43,8 @@ from orbitmq.server.backup.parts import (
     WHOLE_FILES,
     WHOLE_FOLDERS,
     is_copied,
+    is_text,
+    shown,
     strangers,
     without_gap,
 )
@@ -83,21 +86,29 @@ class BackupReport(msgspec.Struct):
 
 
 def take_backup(
-    files: Files, clock: Clock, source: Path, directory: Path, *, commit_log: Path | None = None
+    files: Files,
+    clock: Clock,
+    source: Path,
+    directory: Path,
+    *,
+    commit_log: Path | None = None,
+    replace: bool = False,
 ) -> BackupReport:
     """Copy the store in `source`, served or not, into `directory`, or bring the backup there up to date. Durable on return.
 
-    `commit_log`: its folder where it is not in the store. Raises StoreError and OSError; then an earlier backup is as it was, or this one
-    counts when the next run, a look or a restore has ended it. Memory: 300 bytes a file.
+    `commit_log`: its folder where it is not in the store. `replace`: also where the backup has what the store has lost. Raises StoreError
+    and OSError; then an earlier backup is as it was, or this one counts when the next run, a look or a restore has ended it. Memory: 300
+    bytes a file.
     """
-    _refuse_nested(source, directory)
+    for place in filter(None, (source, commit_log)):
+        _refuse_nested(place, directory)
     store = SourceStore(files, source, commit_log)
     store.names()
     store.moment()
     backup = BackupDirectory.open(files, directory, create=True)
     try:
         backup.discard()
-        return _Run(files, clock, store, backup).run()
+        return _Run(files, clock, store, backup).run(replace=replace)
     except OSError as error:
         backup.discard()
         if error.errno not in FULL:
@@ -146,18 +157,28 @@ class _Run:
         self._copied_bytes = 0
         self._growing: dict[str, PieceDigest] = {}
         """Files of the log that this run has begun and perhaps goes on with."""
+        self._compared: dict[str, PieceDigest] = {}
+        """Files of the log that were read as far as the earlier backup has them."""
         self._notes: list[str] = []
 
-    def run(self) -> BackupReport:
+    def run(self, *, replace: bool) -> BackupReport:
         store, backup = self._store, self._backup
         began_ns, taken_at_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         identity, first = store.identity(), store.moment()
         confirmed = first.mark.end
         log_end = confirmed if confirmed >= backup.manifest.end else store.log_end(confirmed)
-        if why := why_not_onto(backup.manifest, identity, log_end):
+        if why := why_not_onto(backup.manifest, identity):
             raise StoreError(
                 f"{backup.root} holds another backup: {why}", remedy="take this one into a directory of its own"
             )
+        is_continued = log_end < backup.manifest.end or self._is_continued()
+        if lost := what_is_lost(backup.manifest, log_end, is_continued=is_continued):
+            if not replace:
+                raise StoreError(
+                    f"{backup.root} holds another backup: {lost}",
+                    remedy="look which one counts, and take this one into a directory of its own; --replace gives up what it alone has",
+                )
+            self._notes.append(f"what the earlier backup alone had is given up (--replace): {lost}")
         self._note_places()
         self._take_log(confirmed, only_full=True)
         end = self._take_all()
@@ -191,7 +212,8 @@ class _Run:
             self._notes.append(
                 f"{backup.root} is on the same file system as the store: what takes the one takes the other"
             )
-        self._notes += [f"{name} is left out: a backup knows nothing of it" for name in strangers(store.names())]
+        unknown = strangers(store.names())
+        self._notes += [f"{shown(name)} is left out: a backup knows nothing of it" for name in unknown]
         if self._files.exists(store.root / STATE_FILE) and not store.has_far_files:
             self._notes.append(
                 "the far tier lies elsewhere (timerFarUrl): its files are not in this backup, and have to be kept as they are now"
@@ -239,6 +261,16 @@ class _Run:
             for path in self._store.below(folder):
                 if is_copied(Path(path).name):
                     self._take(path)
+
+    def _may_copy(self, path: str) -> bool:
+        """Whether it is a file whose name can be written down; what is none is nobody's, and is named."""
+        why = "" if is_text(path) else "its name is no UTF-8"
+        if not why and self._store.is_special(path):
+            why = "it is no file"
+        if why:
+            text = f"{shown(path)} is left out: {why}"
+            self._notes += [text] if text not in self._notes else []
+        return not why
 
     def _take_timer_index(self) -> None:
         """A cache of the log: where it is replaced again and again, the next start makes it."""
@@ -333,7 +365,7 @@ class _Run:
 
     def _holds(self, path: str, known: BackupFile) -> bool:
         place = self._backup.place_of(path)
-        return self._files.exists(place) and self._files.file_size(place) == known.size
+        return not known.is_damaged and self._files.exists(place) and self._files.file_size(place) == known.size
 
     def _take(self, path: str, *, units_below: int | None = None, is_first: bool = True, is_sure: bool = True) -> bool:
         """Copy a file, unless the backup has it as it is. `units_below`: of a consume queue, the units of records below that log position
@@ -349,6 +381,8 @@ class _Run:
         if is_sure and is_kept(before, fingerprint) and before is not None and self._holds(path, before):
             self._done[path] = before
             return True
+        if not self._may_copy(path):
+            return False
         try:
             source = self._files.open(place, writable=False)
         except FileNotFoundError:
@@ -420,12 +454,30 @@ class _Run:
         self._note_copied(path, BackupFile(stored.size, end, text, found), digest.written_bytes - written)
         return True
 
+    def _is_continued(self) -> bool:
+        """Whether the newest file of the log in the earlier backup is what the store has there; also where the store has it no more."""
+        path = max((path for path, file in self._before.items() if path.startswith(f"{LOG}/") and file.end), default="")
+        if not path:
+            return True
+        known, place = self._before[path], self._store.place_of(path)
+        if is_kept(known, self._files.fingerprint(str(place))):
+            return True
+        try:
+            source = self._files.open(place, writable=False)
+        except FileNotFoundError:
+            return True
+        try:
+            digest = self._compared[path] = PieceDigest()
+            return digest.take(source, known.end) == known.digest
+        finally:
+            source.close()
+
     def _begun(self, path: str, source: File) -> PieceDigest | None:
         """What is to be gone on with: the copy of the run before, where it holds the beginning of this file; None where it does not."""
         before = self._before.get(path)
         if before is None or before.size != source.size() or not self._holds(path, before):
             return None
-        digest = PieceDigest()
+        digest = self._compared.pop(path, None) or PieceDigest()
         if digest.take(source, before.end) != before.digest:
             return None
         target = self._files.open(self._backup.place_of(path))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from orbitmq.errors import StoreError
-from orbitmq.server.backup.directory import NEXT_FILE, BackupDirectory
+from orbitmq.server.backup.directory import NEXT_FILE, BackupDirectory, make_private
 from orbitmq.server.backup.manifest import MANIFEST_FILE, BackupFile, BackupManifest, encode_manifest
 from orbitmq.store.files import OsFiles
 
@@ -74,6 +75,18 @@ def test_a_first_run_that_was_broken_off_at_once_leaves_an_empty_place(tmp_path:
     backup = BackupDirectory.open(FILES, tmp_path, create=True)
     assert not backup.manifest.files
     backup.close()
+
+
+def test_nobody_else_may_read_it_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made private, not made so afterwards."""
+    monkeypatch.setattr(Path, "chmod", None)
+    before = os.umask(0)
+    try:
+        make_private(FILES, tmp_path / "some" / "where")
+        make_private(FILES, tmp_path / "some" / "where")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "some" / "where").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_disk_of_its_own_counts_as_empty(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from orbitmq.server.backup.manifest import (
     encode_manifest,
     is_kept,
     sure_fingerprint,
+    what_is_lost,
     why_not_onto,
 )
 
@@ -46,27 +47,35 @@ def test_one_of_a_later_version_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "end", "why"),
-    [
-        ("s", 1000, ""),
-        ("s", 2000, ""),
-        ("t", 2000, "of the store s"),
-        ("", 2000, "without an id"),
-        ("s", 999, "is older"),
-    ],
+    ("store", "why"), [("s", ""), ("t", "it is of the store s, and this one is t"), ("", "without an id")]
 )
-def test_another_store_or_an_older_one_goes_elsewhere(store: str, end: int, why: str) -> None:
-    found = why_not_onto(MANIFEST, store, end)
+def test_another_store_goes_elsewhere(store: str, why: str) -> None:
+    found = why_not_onto(MANIFEST, store)
     assert why in found
     assert bool(found) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("end", "is_continued", "lost"),
+    [
+        (1000, True, ""),
+        (2000, True, ""),
+        (999, True, "is older"),
+        (2000, False, "put back"),
+    ],
+)
+def test_what_only_the_backup_has_is_told(end: int, is_continued: bool, lost: str) -> None:
+    found = what_is_lost(MANIFEST, end, is_continued=is_continued)
+    assert lost in found
+    assert bool(found) == bool(lost)
+
+
 def test_a_store_that_had_no_id_yet_may_have_one() -> None:
-    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0, files={"abort": FILE}), "t", 10) == ""
+    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0, files={"abort": FILE}), "t") == ""
 
 
 def test_before_the_first_run_any_store_may_come() -> None:
-    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0), "t", 0) == ""
+    assert why_not_onto(BackupManifest(store="", taken_at_ms=0, end=0), "t") == ""
 
 
 def test_a_file_is_kept_by_its_fingerprint() -> None:

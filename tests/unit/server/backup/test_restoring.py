@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from orbitmq.server.backup.directory import BackupDirectory
 from orbitmq.server.backup.manifest import BackupFile, BackupManifest
 from orbitmq.server.backup.restoring import restore_backup, restore_order, verify_backup
 from orbitmq.server.backup.taking import take_backup
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import File, NotReadError, OsFiles
 
 FILES = OsFiles()
 
@@ -76,6 +77,40 @@ def test_a_missing_file_is_found(backup: Path, tmp_path: Path) -> None:
     assert verify_backup(FILES, backup).damaged == ["checkpoint"]
     with pytest.raises(StoreDamagedError, match="checkpoint"):
         restore_backup(FILES, backup, tmp_path / "new")
+
+
+def test_what_cannot_be_read_is_damaged_and_the_others_are_looked_at(backup: Path) -> None:
+    """A disk that is failing, of which nothing can be written down any more."""
+
+    class Failing(OsFiles):
+        __slots__ = ()
+
+        def open(
+            self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+        ) -> File:
+            if Path(path).name == "checkpoint":
+                raise NotReadError(errno.EIO, "Input/output error")
+            return super().open(path, create=create, writable=writable, keep_unsynced=keep_unsynced)
+
+        def write_atomic(self, path: Path, data: bytes, *, backup: bool = False) -> None:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    (backup / "store" / "orbitmq.mark").unlink()
+    (backup / "store" / "orbitmq.mark").mkdir()
+    report = verify_backup(Failing(), backup)
+    assert set(report.damaged) == {"checkpoint", "orbitmq.mark"}
+    assert report.not_noted == "Read-only file system"
+
+
+def test_what_is_sound_again_is_damaged_no_more(backup: Path) -> None:
+    place = backup / "store" / "checkpoint"
+    place.rename(backup / "away")
+    assert verify_backup(FILES, backup).damaged == ["checkpoint"]
+    (backup / "away").rename(place)
+    assert verify_backup(FILES, backup).damaged == []
+    opened = BackupDirectory.open(FILES, backup, create=False)
+    assert not opened.manifest.files["checkpoint"].is_damaged
+    opened.close()
 
 
 def test_what_is_no_backup_is_refused(tmp_path: Path) -> None:

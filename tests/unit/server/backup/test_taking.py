@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,8 +62,8 @@ class World:
         self.little.store.commit()
         self.little.advance(300)
 
-    def take(self, files: OsFiles | None = None) -> BackupReport:
-        return take_backup(files or OsFiles(), SystemClock(), self.root, self.backup)
+    def take(self, files: OsFiles | None = None, *, replace: bool = False) -> BackupReport:
+        return take_backup(files or OsFiles(), SystemClock(), self.root, self.backup, replace=replace)
 
     def sound(self) -> None:
         report = check_store(self.backup / "store", OsFiles(), timers=check_timers)
@@ -195,7 +196,7 @@ def test_the_far_tier_fits_its_state(world: World) -> None:
     world.send(5)
     landing = world.root / "far" / "landing"
     landing.mkdir(parents=True)
-    (landing / "one").write_text("1")
+    (landing / "one").write_text("{}")
     (landing / "two").write_text("2")
     (world.root / "orbitmq.far").write_text("one two")
 
@@ -228,8 +229,10 @@ def test_a_far_tier_that_never_rests_is_said(world: World) -> None:
         world.take(Meddling(save))
 
 
-def test_a_log_that_went_another_way_is_copied_anew(world: World, tmp_path: Path) -> None:
-    """As after a power failure: what was copied of the newest file is not what stands there now."""
+def test_a_log_that_went_another_way_is_refused_and_copied_anew_when_it_is_to_count(
+    world: World, tmp_path: Path
+) -> None:
+    """As after a power failure, or where an older backup was put back: what was copied of the newest file is not what stands there now."""
     world.send(20)
     world.little.kill()
     shutil.copytree(world.root, tmp_path / "kept")
@@ -245,11 +248,98 @@ def test_a_log_that_went_another_way_is_copied_anew(world: World, tmp_path: Path
     for number in range(200):
         world.little.send(body=b"other %d" % number)
     world.little.advance(300)
-    world.take()
+    manifest = (world.backup / MANIFEST_FILE).read_bytes()
+    with pytest.raises(StoreError, match="that of the store is another one before that"):
+        world.take()
+    assert (world.backup / MANIFEST_FILE).read_bytes() == manifest
+    world.sound()
+    report = world.take(replace=True)
+    assert any("is given up (--replace)" in text for text in report.notes)
     world.sound()
     restored = world.restored()
     assert restored.bodies() == bodies(20) + [b"other %d" % number for number in range(200)]
     restored.close()
+
+
+def test_a_store_that_was_put_back_and_goes_on_is_the_one_that_was_copied(world: World) -> None:
+    world.send(500)
+    first = world.take()
+    restored = world.restored()
+    world.little.kill()
+    world.root, world.little = world.root.with_name("restored"), restored
+    world.send(50)
+    second = world.take()
+    assert second.copied_bytes < first.copied_bytes / 2, "its log is compared, and not written again"
+    world.sound()
+    restored.close()
+
+
+def test_an_older_store_may_count_all_the_same(world: World, tmp_path: Path) -> None:
+    world.send(300)
+    world.little.kill()
+    shutil.copytree(world.root, tmp_path / "kept")
+    world.little = LittleStore(world.root)
+    world.send(300)
+    world.take()
+    world.little.kill()
+    shutil.rmtree(world.root)
+    shutil.move(tmp_path / "kept", world.root)
+    with pytest.raises(StoreError, match="the store is older"):
+        world.take()
+    world.take(replace=True)
+    world.sound()
+    restored = world.restored()
+    assert restored.bodies() == bodies(300)
+    restored.close()
+
+
+def flip(place: Path, at: int = 100) -> None:
+    content = bytearray(place.read_bytes())
+    content[at] ^= 1
+    place.write_bytes(content)
+
+
+def test_what_a_look_found_damaged_is_copied_anew(world: World) -> None:
+    """Files that are full and one that grows, small ones, and one that is gone; what is sound is not copied again."""
+    world.send(500)
+    (world.root / "config").mkdir(exist_ok=True)
+    (world.root / "config" / "topics.json").write_text('{"a": "' + "x" * 200 + '"}')
+    (world.root / "config" / "other.json").write_text("{}")
+    first = world.take()
+    store = world.backup / "store"
+    logs = sorted(path.name for path in (store / "commitlog").iterdir())
+    flip(store / "commitlog" / logs[1])
+    flip(store / "commitlog" / logs[-1])
+    flip(store / "config" / "topics.json")
+    (store / "config" / "other.json").unlink()
+    damaged = {f"commitlog/{logs[1]}", f"commitlog/{logs[-1]}", "config/topics.json", "config/other.json"}
+    world.send(1)
+    assert set(verify_backup(OsFiles(), world.backup).damaged) == damaged
+    assert set(verify_backup(OsFiles(), world.backup).damaged) == damaged, "also when it is asked again"
+    second = world.take()
+    assert second.copied_bytes < first.copied_bytes / 2
+    world.sound()
+    manifest = decode_manifest((world.backup / MANIFEST_FILE).read_bytes())
+    assert not any(file.is_damaged for file in manifest.files.values())
+    restored = world.restored()
+    assert restored.bodies() == bodies(501)
+    restored.close()
+
+
+def test_what_lies_among_tables_and_cannot_be_copied_is_named(world: World) -> None:
+    """A name that is no text, and a pipe, of which a read would never end."""
+    world.send(5)
+    config = world.root / "config"
+    config.mkdir(exist_ok=True)
+    strange = os.fsdecode(b"caf\xe9.json")
+    (config / strange).write_text("{}")
+    (world.root / strange).write_text("{}")
+    os.mkfifo(config / "pipe")
+    notes = world.take().notes
+    assert "config/caf\\xe9.json is left out: its name is no UTF-8" in notes
+    assert "config/pipe is left out: it is no file" in notes
+    assert "caf\\xe9.json is left out: a backup knows nothing of it" in notes
+    world.sound()
 
 
 def test_a_full_disk_leaves_the_earlier_backup(world: World) -> None:
@@ -358,6 +448,10 @@ def test_a_place_that_is_not_for_a_backup_is_refused(world: World, tmp_path: Pat
     ):
         with pytest.raises(StoreError, match=why):
             take_backup(OsFiles(), SystemClock(), world.root, place)
+    log = tmp_path / "log"
+    log.mkdir()
+    with pytest.raises(StoreError, match="lies in the store"):
+        take_backup(OsFiles(), SystemClock(), world.root, log / "inside", commit_log=log)
     (world.backup / "commitlog").mkdir(parents=True)
     with pytest.raises(StoreError, match="is a store, not a backup"):
         world.take()
