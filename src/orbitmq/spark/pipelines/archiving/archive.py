@@ -193,7 +193,7 @@ class _Archiving:
         self, snapshot: Snapshot, numbers: dict[str, int], files: Sequence[LandedFile], ends: Mapping[str, int]
     ) -> Snapshot:
         """The snapshot of the next batch. numbers: where the archive stands for this run; moved on."""
-        from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
+        from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, check_stored, commit
         from orbitmq.spark.pipelines.archiving.reached import quarantine_application
 
         quarantined = {quarantine_application(file.path): file.rows for file in files if file.stats is None}
@@ -205,9 +205,11 @@ class _Archiving:
             ends=ends,
             columns=self._columns if files else {},
         )
-        commit(self._table, snapshot, batch)
+        version = commit(self._table, snapshot, batch)
         numbers.update(ends)
-        return self._table.open()
+        snapshot = self._table.open()
+        check_stored(self._table, version, batch)
+        return snapshot
 
 
 def _columns(settings: ArchiveSettings, there: Sequence[str]) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ anew, and the batch goes on only if its queues still stand where it begins: some
 
 Rules of this file
 1. The numbers are compared in the very snapshot that the commit is put upon, every time.
-2. A commit names its batch. Whatever became of it, the version that was tried is read then: it is of this batch, of another one, or not
-   there. Only in the last case is the same version tried again.
+2. A commit names its batch. Where the put did not say that it stored it, the version that was tried is read: it is of this batch, of
+   another one, or not there. Only in the last case is the same version tried again. That it was stored is believed, and seen by whoever
+   opens the table next (`check_stored`), who reads that version anyway: reading it here as well were two requests more of an object store.
 3. Files are proved by name and size before anything is put.
 """
 
@@ -66,7 +67,7 @@ class TableLog(Protocol):
         """The first that is not there as it was written; what is there outlives a power cut."""
 
     def put(self, snapshot: Snapshot, batch: ArchiveBatch) -> None:
-        """Make the version behind the snapshot, if nobody has. Raises StoreError otherwise, and where nobody knows."""
+        """Make the version behind the snapshot, that one or none. Raises StoreError where somebody has it, and where nobody knows."""
 
     def token_of(self, version: int) -> str | None:
         """The batch that a version names, empty if it names none. None where there is no such version."""
@@ -78,9 +79,9 @@ class TableLog(Protocol):
 def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
     """The version that has the batch; it is durable. StoreLockedError when another run took the batch's place, StoreDamagedError when a
     file is not what was written, StoreError when the storage fails: then nothing was stored, or the next run sees that it was."""
-    failure: StoreError | None = None
     refused = 0
     for _ in range(ARCHIVE_COMMIT_TRIES):
+        failure: StoreError | None = None
         check_place(snapshot, batch)
         lost = table.prove(batch.files)
         if lost is not None:
@@ -94,7 +95,7 @@ def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
             table.put(snapshot, batch)
         except StoreError as error:
             failure = error
-        token = table.token_of(version)
+        token = table.token_of(version) if failure else batch.token
         if token == batch.token:
             table.keep(version)
             return version
@@ -109,6 +110,16 @@ def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
         f"a batch could not be stored: {failure}",
         remedy="the archive is as it was before the batch, and the next run takes it again: run it when the reason is gone",
     ) from failure
+
+
+def check_stored(table: TableLog, version: int, batch: ArchiveBatch) -> None:
+    """Raises StoreDamagedError unless a version is the one that was put for a batch. Right behind `open` it asks the storage nothing."""
+    token = table.token_of(version)
+    if token != batch.token:
+        raise StoreDamagedError(
+            f"version {version} of the archive was stored, and is {'not there' if token is None else 'another one'} now",
+            remedy="somebody replaced the table, or the storage lost what it had: run the archive again, it takes what is missing",
+        )
 
 
 def check_place(snapshot: Snapshot, batch: ArchiveBatch) -> None:

@@ -80,6 +80,8 @@ class DeltaLog:
         self._root = root
         self._known: tuple[str, int, dict[str, int]] = ("", -1, {})
         """The id of the table, a version of it, and the numbers there."""
+        self._batches: dict[int, str] = {}
+        """Of the versions that `applications` read last, the batches that they name."""
         self.place = root.under(_DIRECTORY)
 
     def applications(self, version: int, table_id: str = "") -> dict[str, int]:
@@ -93,13 +95,16 @@ class DeltaLog:
             first, checkpoint, numbers = self._known[1] + 1, [], dict(self._known[2])
         for name in checkpoint:
             numbers.update(self._checkpoint_numbers(name))
+        self._batches = {}
         for number in range(first, version + 1):
             if number not in commits:
                 raise StoreDamagedError(
                     f"{self.place.name} has no version {number}, and has later ones",
                     remedy="restore the file from a copy; without it nobody knows how far the archive is",
                 )
-            numbers.update(_numbers(self.actions(number) or ()))
+            actions = self.actions(number) or ()
+            numbers.update(_numbers(actions))
+            self._batches[number] = _batch(actions)
         self._known = (table_id, version, dict(numbers))
         return numbers
 
@@ -134,11 +139,12 @@ class DeltaLog:
             )
 
     def batch_of(self, version: int) -> str | None:
-        """The batch that a version names, empty if it names none; None where there is no such version."""
+        """The batch that a version names, empty if it names none; None where there is no such version. Cost: nothing, where `applications`
+        has just read it."""
+        if version in self._batches:
+            return self._batches[version]
         actions = self.actions(version)
-        if actions is None:
-            return None
-        return next((one.info.batch for one in actions if one.info is not None), "")
+        return None if actions is None else _batch(actions)
 
     def repair(self) -> None:
         """Make good what a power cut left empty, on a local disk."""
@@ -232,3 +238,7 @@ def _newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, list[st
 
 def _numbers(actions: Iterable[LogLine]) -> dict[str, int]:
     return {action.moved.application: action.moved.version for action in actions if action.moved is not None}
+
+
+def _batch(actions: Iterable[LogLine]) -> str:
+    return next((action.info.batch for action in actions if action.info is not None), "")

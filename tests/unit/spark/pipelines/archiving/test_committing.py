@@ -14,7 +14,7 @@ import pytest
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.limits.spark import ARCHIVE_STORAGE_TRIES
-from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, commit
+from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, check_stored, commit
 
 COLUMNS = {"topic": "string"}
 
@@ -219,6 +219,8 @@ def test_whatever_step_a_run_ends_at_the_next_one_takes_the_rest(
         raise fault("here")
 
     snapshot = table.open()
+    if step == "token":  # which is asked for where a put has failed
+        table.after["put"] = [failing()]
     getattr(table, moment)[step] = [end] * (1 if fault is Died else 100)
     with suppress(Died, StoreError):
         commit(table, snapshot, batch_of(table, snapshot, 20))
@@ -227,6 +229,21 @@ def test_whatever_step_a_run_ends_at_the_next_one_takes_the_rest(
     snapshot = table.open()
     commit(table, snapshot, batch_of(table, snapshot, 25))
     assert rows_of(table) == list(range(25))
+
+
+def test_what_was_put_is_read_by_who_opens_the_table_behind_it_and_not_twice() -> None:
+    table = FakeTable()
+    snapshot = table.open()
+    batch = batch_of(table, snapshot, 10)
+    version = commit(table, snapshot, batch)
+    assert "token" not in table.steps
+    check_stored(table, version, batch)
+    table.versions[version] = ("another", [], {})
+    with pytest.raises(StoreDamagedError, match="version 1 of the archive was stored, and is another one now"):
+        check_stored(table, version, batch)
+    del table.versions[version]
+    with pytest.raises(StoreDamagedError, match="is not there now"):
+        check_stored(table, version, batch)
 
 
 def test_a_file_that_is_gone_or_another_is_not_committed() -> None:

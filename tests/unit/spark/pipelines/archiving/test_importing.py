@@ -136,7 +136,6 @@ STEPS: list[tuple[Any, str]] = [
     (importing, "begun"),
     (ArchiveTable, "prove"),
     (ArchiveTable, "put"),
-    (ArchiveTable, "token_of"),
     (ArchiveTable, "keep"),
     (importing, "ImportDone"),
 ]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from orbitmq.errors import StoreError, StoreLockedError
+from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.limits.spark import ARCHIVE_STORAGE_TRIES
 from orbitmq.spark.pipelines.archiving import upkeep
 from orbitmq.spark.pipelines.archiving.archive import archive
+from orbitmq.spark.pipelines.archiving.table import ArchiveTable
 from orbitmq.spark.pipelines.run import Summary
 
 from ...log_files.little_log import LittleLog
@@ -83,9 +84,8 @@ def test_runs_take_what_is_new_and_upkeep_works(store: ObjectStore, log: Log) ->
     check(log)
 
 
-def test_a_commit_asks_eight_times(store: ObjectStore, log: Log) -> None:
-    """delta-rs lists the log before and behind its put, and reads the version twice. Ours are the list of a day, and the version with its
-    size, which delta-rs's file system asks for before it reads."""
+def test_a_commit_asks_six_times(store: ObjectStore, log: Log) -> None:
+    """Ours is the list of a day; delta-rs lists the log before and behind its put, and reads the version twice."""
     run(log)
     log.grow()
     before = len(store.requests())
@@ -95,7 +95,23 @@ def test_a_commit_asks_eight_times(store: ObjectStore, log: Log) -> None:
     end = next(
         at for at, text in enumerate(asked) if text.startswith("GET") and "_last_checkpoint" in text and at > begin
     )
-    assert len(asked[begin:end]) <= 8, asked[begin:end]
+    assert len(asked[begin:end]) <= 6, asked[begin:end]
+    opening = [text for text in asked[end:] if text.endswith("/00000000000000000002.json?")]
+    assert len(opening) <= 4, "the opening behind it reads the version once for its numbers and its name"
+
+
+def test_a_batch_that_was_stored_and_is_not_there_is_told(
+    store: ObjectStore, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a put that says that it stored, and did nothing."""
+    run(log)
+    log.grow()
+    with monkeypatch.context() as patch:
+        patch.setattr(ArchiveTable, "put", lambda *_: None)
+        with pytest.raises(StoreDamagedError, match="version 2 of the archive was stored, and is not there now"):
+            run(log)
+    assert run(log).rows_written == STEP
+    check(log)
 
 
 def test_two_owners_at_once_store_every_message_once(store: ObjectStore, log: Log) -> None:
