@@ -1,8 +1,9 @@
-"""`orbitmq cluster check`: what is missing in a cluster: brokers, and topics and groups on some of its brokers."""
+"""`orbitmq cluster check`: what is missing in a cluster, of brokers and on some of them, and settings that differ between them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,15 +13,23 @@ from orbitmq.cli.output import show_rows
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
+    from orbitmq.client.admin import Broker
 
 COLUMNS: Final = ("what", "name", "cluster", "on", "missing_on", "finding")
 
 
-def check(cluster: ClusterOption = None, expect: ExpectOption = None) -> None:
-    """Look for brokers that are expected and missing, registered brokers that do not answer, and topics and groups that some brokers of
-    a cluster have and others lack. Ends with 1 when there is one.
+def check(
+    cluster: ClusterOption = None,
+    expect: ExpectOption = None,
+    settings: Annotated[
+        bool, typer.Option("--settings/--no-settings", help="Compare settings; without, they may differ.")
+    ] = True,
+) -> None:
+    """Look for brokers that are expected and missing, registered brokers that do not answer, topics and groups that some brokers of
+    a cluster have and others lack, and settings that differ between its brokers. Ends with 1 when there is one.
 
     A topic made for one broker on purpose is shown too. `orbitmq topic complete` and `orbitmq group complete` fill such gaps.
+    Settings are those of delay levels, timers, flush, retention, what is taken in, and access.
     """
     names = expected(expect)
 
@@ -55,9 +64,50 @@ def check(cluster: ClusterOption = None, expect: ExpectOption = None) -> None:
                         "finding": f"complete it: orbitmq {kind} complete {gap.name}",
                     }
                 )
+        if settings:
+            rows += await _differing(client, [each for each in brokers if not (each.is_master and each.name in absent)])
         return rows
 
     rows = run(work)
-    show_rows(rows, columns=COLUMNS, empty="nothing is missing")
+    show_rows(
+        rows, columns=COLUMNS, empty="nothing is missing, and no setting differs" if settings else "nothing is missing"
+    )
     if rows:
         raise typer.Exit(ExitCode.FAILED)
+
+
+async def _differing(client: Client, brokers: Sequence[Broker]) -> list[dict[str, object]]:
+    """A row for each setting that differs, and for each slave that does not answer."""
+    import asyncio
+
+    from orbitmq.cli.setting_differences import differences_of, finding, label
+    from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+
+    async def ask(broker: Broker) -> Mapping[str, str] | str:
+        try:
+            return await client.admin.broker_config(broker.address)
+        except (ConnectionLostError, RequestTimeoutError) as error:
+            return str(error)
+
+    answers = list(zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True))
+    rows: list[dict[str, object]] = [
+        {
+            "what": "broker",
+            "name": label(broker),
+            "cluster": broker.cluster,
+            "finding": f"silent: it is registered at {broker.address} and does not answer: {answer}",
+        }
+        for broker, answer in answers
+        if isinstance(answer, str)
+    ]
+    rows += [
+        {
+            "what": "setting",
+            "name": found.key,
+            "cluster": found.cluster,
+            "values": {value: list(names) for value, names in found.brokers.items()},
+            "finding": finding(found),
+        }
+        for found in differences_of([(broker, answer) for broker, answer in answers if not isinstance(answer, str)])
+    ]
+    return rows

@@ -62,7 +62,7 @@ def expected_names(text: str) -> tuple[str, ...]:
 
 
 def missing_of(
-    names: Iterable[str], brokers: Sequence[Broker], silent: Mapping[str, str], remembered: Iterable[str]
+    names: Sequence[str], brokers: Sequence[Broker], silent: Mapping[str, str], remembered: Iterable[str]
 ) -> list[MissingBroker]:
     """Those of `names` that are missing, in their order.
 
@@ -83,7 +83,7 @@ def missing_of(
             text = "it is not registered, and keeps recurring messages, so it has been there; start it"
             missing.append(MissingBroker(name, Absence.AWAY, text))
         elif name not in registered:
-            missing.append(MissingBroker(name, Absence.UNKNOWN, _never_seen(name, sorted(registered))))
+            missing.append(MissingBroker(name, Absence.UNKNOWN, _never_seen(name, sorted(registered), names)))
     return missing
 
 
@@ -123,8 +123,8 @@ async def _remembered(client: Client) -> Sequence[str]:
         return ()
 
 
-def _never_seen(name: str, registered: Sequence[str]) -> str:
-    near = nearest(name, registered)
+def _never_seen(name: str, registered: Sequence[str], names: Sequence[str]) -> str:
+    near = nearest(name, set(registered).difference(names))  # one that is expected itself is not meant by another name
     meant = f", is {near} meant?" if near else ""
     return (
         "no broker of this name is registered, and nothing shows that there ever was one "

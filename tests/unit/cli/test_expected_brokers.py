@@ -79,6 +79,8 @@ def test_a_broker_that_is_there_is_not_missing() -> None:
 def test_a_name_that_never_was_is_said_so_with_the_one_that_may_be_meant() -> None:
     (missing,) = missing_of(["Brokr-A"], [A], {}, [])
     assert "nothing shows that there ever was one (registered: broker-a, is broker-a meant?)" in missing.text
+    (missing,) = missing_of(["broker-a", "broker-c"], [A], {}, [])
+    assert "(registered: broker-a);" in missing.text, "broker-a is expected itself"
 
 
 def test_show_without_expectations_is_as_before(orbitmq: Run, cluster: TwoBrokers) -> None:

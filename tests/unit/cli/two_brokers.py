@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from scripted_server import ScriptedServer
 
+from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.remoting.bodies import (
     BrokerData,
     ClusterInfo,
@@ -19,7 +20,7 @@ from orbitmq.protocol.remoting.codes import RequestCode
 
 
 class TwoBrokers:
-    """broker-a and broker-b of cluster Main. Both answer that they run, and have no topics and groups."""
+    """broker-a and broker-b of cluster Main. Both answer that they run, and have no topics, groups and settings."""
 
     def __init__(self) -> None:
         self.a, self.b = ScriptedServer(), ScriptedServer()
@@ -31,6 +32,7 @@ class TwoBrokers:
             server.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
             have_topics(server)
             have_groups(server)
+            have_settings(server)
 
     def register(self, masters: Mapping[str, str], slaves: Mapping[str, str] | None = None) -> None:
         """These, and no others, are what the name server knows."""
@@ -59,3 +61,8 @@ def have_groups(server: ScriptedServer, *configs: SubscriptionGroupConfig) -> No
     table = {config.group_name: config for config in configs}
     body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
     server.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, body)
+
+
+def have_settings(server: ScriptedServer, **settings: str) -> None:
+    """These are the settings that a broker shows."""
+    server.on(RequestCode.GET_BROKER_CONFIG, format_properties(settings.items()).encode())
