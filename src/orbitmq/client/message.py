@@ -111,8 +111,8 @@ class Once(msgspec.Struct, frozen=True):
 
     scope: who counts, such as a job; without a leading `~`. epoch: of two writers of a scope the one with the higher epoch
     wins, and sends of a lower one are refused with `StaleEpochError`. key: names the message within scope and epoch. A broker
-    remembers the keys of the current and the previous epoch. The queue follows from the key, so a repeat, by
-    whatever process, finds its predecessor as long as the topic keeps its queues. RocketMQ's broker ignores all three.
+    remembers the keys of the current and the previous epoch. The broker follows from the key, so a repeat, by
+    whatever process, finds its predecessor; while that broker is away the send waits for it. RocketMQ's broker ignores all three.
     """
 
     scope: str
@@ -133,7 +133,7 @@ class OnceWithin(msgspec.Struct, frozen=True):
 
     key: names the message within its topic, such as `order-42`. window: counts from the first send; a timedelta, or seconds; at
     least one, at most `idempotenceReservedTime` of the broker (three days); a day by default. scope: whose keys they are within the
-    topic, without a leading `~` or `^`; by default all programs that send to it share theirs. The queue follows from the key, as with
+    topic, without a leading `~` or `^`; by default all programs that send to it share theirs. The broker follows from the key, as with
     `Once`.
 
     A broker remembers the keys of a window, 48 to 160 bytes each, and refuses a new one that it has no room for: see the guide.

@@ -128,6 +128,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         once. RocketMQ's broker does not recognise it; with False such a repeat goes to another broker, as RocketMQ's clients do.
     elsewhere_after_ms: when a broker that may have stored the message has not said so for this long, the next attempt goes to
         another broker, and where the first one had stored it, consumers get it twice. None: never; the send fails with `maybe_stored`.
+        So does a send with `once` whose broker did not take it, or is away.
     auto_batch_ms: how long a send may wait for others, to leave as one batch with them; 0 sends each on its own. Only sends without delay,
         ordering key, `once` and time limit of their own wait. auto_batch_bytes: the size at which a batch leaves at once.
     """

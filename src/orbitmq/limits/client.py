@@ -117,6 +117,13 @@ REDRIVE_SCOPE_LETTERS: Final = 200_000
 """Dead letters of a queue that share a scope. A scope of a broker grows with what was ever
 redriven in it, and one of its owners may have three quarters of its memory."""
 
+AWAY_BROKERS_MAX: Final = 1_024
+"""Brokers of one topic that are remembered while they are away."""
+
+AWAY_BROKER_MS_MAX: Final = 72 * 3_600_000
+"""How long a broker that is away is remembered, and waited for by keys without a window of their own: what brokers keep keys for
+(`idempotenceReservedTime`), unless it was changed."""
+
 # --- calls -----------------------------------------------------------------------------------------------------------
 CLIENT_SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""

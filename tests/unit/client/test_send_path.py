@@ -14,6 +14,7 @@ from orbitmq.client._async.client import Client
 from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest
 from orbitmq.client.message import Message, Once, OnceWithin, SendStatus
 from orbitmq.client.options import ProducerOptions
+from orbitmq.client.sending.known_queues import broker_of_key
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, choose_by_key
 from orbitmq.clock import ManualClock
 from orbitmq.errors import (
@@ -490,9 +491,122 @@ def test_idempotence_travels_with_the_message_and_fixes_its_queue(run: Run, two:
             queues = await mq.producer("other").queues("T")
         async with client(two) as mq:
             second = await mq.send("T", b"x", once=once)
-        assert first.queue == choose_by_key(queues, "row-1") == second.queue
+        (name,) = {queue.broker_name for queue in queues if queue == first.queue}
+        assert name == broker_of_key({"b-a", "b-b"}, "row-1")
+        assert (
+            first.queue
+            == choose_by_key([queue for queue in queues if queue.broker_name == name], "row-1")
+            == second.queue
+        )
         assert (first.queue_offset, first.message_id) == (second.queue_offset, first.message_id)
         assert {once_of(command) for command in asked(two)} == {("job", "3", "row-1")}
+
+    run(test)
+
+
+def leave(cluster: Cluster, topic: str, broker: str) -> int:
+    """The broker ends and no route names it any more; how many queues it had."""
+    cluster.brokers[broker].stop()
+    return cluster.topics[topic].pop(broker)
+
+
+KEYS = [f"order-{number}" for number in range(12)]
+SLOW = ProducerOptions(send_timeout_ms=60_000)
+
+
+def stored(cluster: Cluster) -> int:
+    return sum(len(queue) for broker in cluster.brokers.values() for queue in broker.queues.values())
+
+
+@pytest.mark.parametrize("ordering_key", [None, "customer-7"])
+def test_a_key_waits_for_its_broker_while_another_one_is_there(
+    run: Run, two: Cluster, ordering_key: str | None
+) -> None:
+    async def test() -> None:
+        async with client(two, SLOW) as mq:
+            firsts = [await mq.send("T", b"x", once=key, ordering_key=ordering_key) for key in KEYS]
+            count = leave(two, "T", "b-b")
+            await mq.routes.refresh_all()
+            waiting = [asyncio.create_task(mq.send("T", b"x", once=key, ordering_key=ordering_key)) for key in KEYS]
+            await asyncio.sleep(40)
+            assert [task.done() for task in waiting] == [first.queue.broker_name == "b-a" for first in firsts]
+            two.brokers["b-b"].up = True
+            two.topics["T"]["b-b"] = count + 4
+            agains = await asyncio.gather(*waiting)
+        assert [again.queue_offset for again in agains] == [first.queue_offset for first in firsts]
+        assert stored(two) == len(KEYS)
+
+    run(test)
+
+
+def test_a_key_whose_broker_stays_away_says_so_and_no_broker_stores_it(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            firsts = {key: await mq.send("T", b"x", once=key) for key in KEYS}
+            key = next(key for key, first in firsts.items() if first.queue.broker_name == "b-b")
+            leave(two, "T", "b-b")
+            await mq.routes.refresh_all()
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(MasterAwayError, match=f"broker b-b is away, to which key '{key}' leads"):
+                await mq.send("T", b"x", once=key)
+            assert asyncio.get_running_loop().time() - began >= 2.5, "the time of a send is used"
+            assert (await mq.send("T", b"x")).queue.broker_name == "b-a"
+            short = OnceWithin(key, window=3_600)
+            await asyncio.sleep(3_400)
+            with pytest.raises(MasterAwayError):
+                await mq.send("T", b"x", once=short)
+        assert stored(two) == len(KEYS) + 1
+
+    run(test)
+
+
+def test_a_broker_that_is_away_for_longer_than_the_window_is_not_waited_for(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            for key in KEYS:
+                await mq.send("T", b"x", once=OnceWithin(key, window=60))
+            leave(two, "T", "b-b")
+            await mq.routes.refresh_all()
+            await asyncio.sleep(61)
+            agains = [await mq.send("T", b"x", once=OnceWithin(key, window=60)) for key in KEYS]
+            assert {again.queue.broker_name for again in agains} == {"b-a"}
+
+    run(test)
+
+
+def test_a_key_goes_elsewhere_where_the_program_allows_it_and_all_its_repeats_to_the_same_broker(
+    run: Run, two: Cluster
+) -> None:
+    async def test() -> None:
+        two.add_broker("b-c")
+        two.add_topic("T", queues=4)
+        async with client(two, ProducerOptions(elsewhere_after_ms=1_000)) as mq:
+            firsts = {key: await mq.send("T", b"x", once=key) for key in KEYS}
+            key = next(key for key, first in firsts.items() if first.queue.broker_name == "b-b")
+            leave(two, "T", "b-b")
+            await mq.routes.refresh_all()
+            began = asyncio.get_running_loop().time()
+            again = await mq.send("T", b"x", once=key)
+            assert 1 <= asyncio.get_running_loop().time() - began < 1.6
+            third = await mq.send("T", b"x", once=key)
+            assert (third.queue, third.queue_offset) == (again.queue, again.queue_offset)
+            assert again.queue.broker_name == broker_of_key({"b-a", "b-c"}, key)
+            pinned = firsts[key].queue
+            with pytest.raises(SendFailedError, match="b-b"):
+                await mq.send("T", b"x", once=key, queue=pinned)
+
+    run(test)
+
+
+def test_a_new_broker_takes_its_share_of_new_keys_and_more_queues_change_nothing(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            firsts = [await mq.send("T", b"x", once=key) for key in KEYS]
+            two.topics["T"] = {"b-a": 7, "b-b": 16}
+            await mq.routes.refresh_all()
+            agains = [await mq.send("T", b"x", once=key) for key in KEYS]
+        assert [again.queue_offset for again in agains] == [first.queue_offset for first in firsts]
+        assert stored(two) == len(KEYS)
 
     run(test)
 
@@ -556,7 +670,7 @@ def test_a_key_alone_travels_with_its_window_and_fixes_the_queue(
     async def test() -> None:
         async with client(two) as mq:
             receipt = await mq.send("T", b"x", once=once)
-            assert receipt.queue == choose_by_key(await mq.producer("other").queues("T"), "order-42")
+            assert receipt.queue.broker_name == broker_of_key({"b-a", "b-b"}, "order-42")
         (command,) = asked(two)
         assert once_of(command) == (scope, None, "order-42")
         assert decode_properties(command.text("i"))["ORBITMQ_ONCE_WINDOW"] == window

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.troubles import AWAY
-from orbitmq.client._async.runtime import Event, Lock
+from orbitmq.client._async.runtime import Event, Lock, monotonic_ms
 from orbitmq.client.route import MASTER_ID, Route, build_route
+from orbitmq.client.sending.known_queues import KnownQueues
 from orbitmq.errors import (
     ClientError,
     ConnectionLostError,
@@ -51,6 +52,7 @@ class Routes:
         self._on_changed = on_changed
         self._on_unwritable = on_unwritable
         self._routes: dict[str, Route] = {}
+        self.known_queues = KnownQueues()
         self._lookups: dict[str, Lock] = {}
         self._guessed: dict[str, Route] = {}
         self.moved = Event()
@@ -128,19 +130,26 @@ class Routes:
             )
         return route
 
+    def awaited(self) -> None:
+        """A send waits for a broker that is in no route: they are asked for soon."""
+        self._on_unwritable()
+
     async def refresh(self, topic: str) -> Route | None:
         """Ask for one topic now; None when the name servers do not know it. Errors are the caller's."""
         data = await self._ask(topic)
         if data is None:
             return None
         route = build_route(topic, data)
-        before = self._routes.get(topic) or self._guessed.get(topic)
+        told = self._routes.get(topic)
+        before = told or self._guessed.get(topic)
         self._check_room(topic)
         self._note_addresses(route)
         self._routes[topic] = route
         self._guessed.pop(topic, None)
         self._not_created.discard(topic)
         if before is not None and before != route:
+            if told is not None:
+                self.known_queues.changed(told, route, monotonic_ms())
             self.moved.set()
             self.moved = Event()
             self._on_changed(topic)

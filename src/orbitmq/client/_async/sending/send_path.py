@@ -4,10 +4,11 @@ Rules of this file
 1. Room is taken before the first attempt and given back when the send has ended, however it ends.
 2. All attempts of a send share one time limit, one body and one unique id.
 3. A message that belongs to one queue (an ordering key, an explicit queue) is attempted once: a repeat behind later messages
-   would change their order, so it is the caller who decides. A message with a key that the program gave is repeated, on its own queue.
+   would change their order, so it is the caller who decides. A message with a key that the program gave (`once`) is repeated. It goes
+   to the broker to which its key leads, which alone knows whether it was sent before, and waits for one that is away.
 4. After a failure that may have stored the message, an idempotent send goes to the same queue again, where the broker recognises
    it, until that is sure or, where the program allows it, for a time; any other goes to another broker. A failure that certainly stored
-   nothing always allows another broker.
+   nothing always allows another broker, but not to a message with a key that the program gave.
 5. A broker that cannot remember more keys still gets the messages of producers that only wanted safe repeats; so does one when the
    properties of a message leave no room for what makes repeats recognisable.
 """
@@ -25,8 +26,9 @@ from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.client.answers import remote_error
 from orbitmq.client.message import Once, OnceWithin, SendStatus
 from orbitmq.client.options import ProducerOptions
+from orbitmq.client.sending.known_queues import broker_of_key
 from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, request_fields
-from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
+from orbitmq.client.sending.queue_choice import RoundRobin, choose_by_key, elsewhere
 from orbitmq.client.sending.send_attempts import NOBODY, Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text, within_text
@@ -39,7 +41,7 @@ from orbitmq.errors import (
     RemoteError,
     RequestTimeoutError,
 )
-from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX
+from orbitmq.limits.client import AWAY_BROKER_MS_MAX, CLIENT_SEND_TEMPLATES_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -54,18 +56,20 @@ class _Plan(NamedTuple):
     """Where a message may go, and how a broker recognises its repeats.
 
     once: encoded properties, empty when repeats are not recognised. epoch: of the producer's own scope; None when the program counts
-    itself.
+    itself. key: what the program gave as `once`; remembered_ms: how long it is, at most.
     """
 
     ordering_key: str | None
     queue: MessageQueue | None
     once: str = ""
     epoch: int | None = None
+    key: str | None = None
+    remembered_ms: int = 0
 
     @property
     def is_callers(self) -> bool:
         """The program gave a `Once` or an `OnceWithin`."""
-        return self.epoch is None and bool(self.once)
+        return self.key is not None
 
     @property
     def attempted_once(self) -> bool:
@@ -80,7 +84,7 @@ class SendPath:
         self._group = group
         self._options = options
         self._room = SendRoom(options.in_flight_max, options.in_flight_bytes_max)
-        self._selector: Selector = options.selector or RoundRobin()
+        self._robin = RoundRobin()
         self._scope = TransientScope(os.urandom(9).hex()) if options.idempotent else None
         self._slow = SlowBrokers() if options.avoid_slow_brokers else None
         self._probes = None if self._slow is None else BrokerProbes(client, self._slow, f"producer {group}")
@@ -107,7 +111,9 @@ class SendPath:
             await self._room.enter(size, limit_ms)
         try:
             if once is not None:
+                remembered_ms = AWAY_BROKER_MS_MAX
                 if isinstance(once, OnceWithin):
+                    remembered_ms = min(once.window_ms, AWAY_BROKER_MS_MAX)
                     text = within_text(outgoing.topic, once.scope, once.window_ms, once.key)
                 else:
                     text = once_text(once.scope, once.epoch, once.key)
@@ -117,7 +123,7 @@ class SendPath:
                         f"a record holds {PROPERTIES_BYTES_MAX}",
                         remedy="move the data into the body",
                     )
-                plan = _Plan(ordering_key or once.key, queue, text)
+                plan = _Plan(ordering_key, queue, text, None, once.key, remembered_ms)
                 return await self._attempts(outgoing, plan, started_ms, limit_ms)
             scope = self._scope
             if scope is None:
@@ -137,7 +143,7 @@ class SendPath:
     ) -> None:
         """Hand it to a broker's connection and ask for no answer."""
         deadline_ms = monotonic_ms() + self._limit_ms(timeout_ms)
-        target = queue or await self._choose(outgoing.topic, ordering_key)
+        target = queue or await self._choose(outgoing.topic, _Plan(ordering_key, None))
         address = await self._address(target)
         if outgoing.is_timed:
             left_ms = max(1, deadline_ms - monotonic_ms())
@@ -173,18 +179,19 @@ class SendPath:
         not_ok: list[SendReceipt] | None = None
         queue, once = plan.queue, plan.once
         unsure_ms: int | None = None
-        """When it was first doubtful whether a broker has it."""
-        is_other_route = False
+        """When it was first doubtful whether a broker has it; of a message with a key of the program, when its broker did not take it."""
+        is_other_route = is_elsewhere = False
         while True:
-            if unsure_ms is not None and self._goes_elsewhere(monotonic_ms() - unsure_ms):
+            if unsure_ms is not None and self._goes_elsewhere(plan, monotonic_ms() - unsure_ms):
                 queue = unsure_ms = None
+                is_elsewhere = True
             other_route = self._client.routes.moved
             try:
-                target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.failed_brokers)
+                target = queue or await self._choose(outgoing.topic, plan, attempts.failed_brokers, is_elsewhere)
             except (ConnectionLostError, MasterAwayError) as error:
                 if self._client.routes.some_topic() is None or not attempts.failed(NOBODY, error):
                     raise
-                target = None
+                target, unsure_ms = None, unsure_ms or (monotonic_ms() if plan.is_callers else None)
             if attempts.count:
                 name = NOBODY if target is None else target.broker_name
                 pause_ms = attempts.pause_ms(name, monotonic_ms() - started_ms)
@@ -208,9 +215,8 @@ class SendPath:
                     continue
                 again = attempts.failed(target.broker_name, error)
                 if again and once and (plan.is_callers or may_have_stored(error)):
-                    queue = target
-                    if not plan.is_callers and unsure_ms is None:
-                        unsure_ms = monotonic_ms()
+                    queue = target if may_have_stored(error) else queue
+                    unsure_ms = unsure_ms or monotonic_ms()
                     again = plan.is_callers or self._is_remembered(plan, monotonic_ms() - started_ms)
                 if not again:
                     break
@@ -234,9 +240,9 @@ class SendPath:
         await sleep_ms(pause_ms)
         return False
 
-    def _goes_elsewhere(self, unsure_for_ms: int) -> bool:
+    def _goes_elsewhere(self, plan: _Plan, unsure_for_ms: int) -> bool:
         after_ms = self._options.elsewhere_after_ms
-        return after_ms is not None and unsure_for_ms >= after_ms
+        return plan.queue is None and after_ms is not None and unsure_for_ms >= after_ms
 
     async def _attempt(
         self, outgoing: Outgoing, queue: MessageQueue, once: str, timeout_ms: int, attempts: Attempts
@@ -304,20 +310,51 @@ class SendPath:
             outgoing, queue, self._group, self._options.topic_queues_count, self._client.clock.now_ms(), once
         )
 
-    async def _choose(self, topic: str, ordering_key: str | None, failed: Collection[str] = ()) -> MessageQueue:
+    async def _choose(
+        self, topic: str, plan: _Plan, failed: Collection[str] = (), is_elsewhere: bool = False
+    ) -> MessageQueue:
+        """failed: brokers that did not take the message. is_elsewhere: the program wants no longer to wait for the one of its key."""
         queues = await self.queues(topic)
-        selector = self._selector
-        if ordering_key is None:
+        if plan.key is not None:
+            return self._queue_of_key(queues, plan, plan.key, failed if is_elsewhere else None)
+        if plan.ordering_key is None:
             if self._slow is not None:
                 queues = self._slow.preferred(queues, failed, monotonic_ms())
             elif failed:
                 queues = elsewhere(queues, failed)
-        elif self._options.selector is None:
-            return choose_by_key(queues, ordering_key)
-        queue = selector(queues, ordering_key)
-        if self._options.selector is not None and queue not in queues:
+        return self._select(queues, plan.ordering_key)
+
+    def _queue_of_key(
+        self, queues: Sequence[MessageQueue], plan: _Plan, key: str, failed: Collection[str] | None
+    ) -> MessageQueue:
+        """Where the key of a `once` leads among the brokers that are known, also those that are away: `MasterAwayError` for one of these.
+        failed: among those that are there, and of these rather to others."""
+        routes = self._client.routes
+        if failed is not None:
+            known = elsewhere(queues, failed)
+        else:
+            known = routes.known_queues.with_those_away(queues[0].topic, queues, plan.remembered_ms, monotonic_ms())
+        if plan.ordering_key or self._options.selector is not None:
+            queue = self._select(known, plan.ordering_key or key)
+        else:
+            name = broker_of_key({each.broker_name for each in known}, key)
+            queue = choose_by_key([each for each in known if each.broker_name == name], key)
+        if known is not queues and queue not in queues:
+            routes.awaited()
+            raise MasterAwayError(
+                f"broker {queue.broker_name} is away, to which key {key!r} leads: it alone knows whether that was sent to {queue.topic!r}",
+                remedy="start it again, or have elsewhere_after_ms send the message to another broker, where it may be stored twice",
+            )
+        return queue
+
+    def _select(self, queues: Sequence[MessageQueue], key: str | None) -> MessageQueue:
+        selector = self._options.selector
+        if selector is None:
+            return self._robin(queues, key)
+        queue = selector(queues, key)
+        if queue not in queues:
             raise ClientError(
-                f"the selector returned {queue!r}, which is none of the {len(queues)} queues of {topic!r} it was given",
+                f"the selector returned {queue!r}, which is none of the {len(queues)} queues of {queues[0].topic!r} it was given",
                 remedy="return one of them",
             )
         return queue
