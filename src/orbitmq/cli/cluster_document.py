@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -246,11 +246,6 @@ def _check(document: ClusterDocument) -> None:
     named = {broker for row in rows for broker in row.brokers} | {row.broker for row in document.offsets or ()}
     if named - set(document.brokers):
         raise ValueError(f"broker {min(named - set(document.brokers))!r} is not among its brokers")
-    _once("topic", ((row.topic, broker) for row in document.topics or () for broker in row.brokers))
-    _once("group", ((row.group, broker) for row in document.groups or () for broker in row.brokers))
-    _once("user", ((row.user, broker) for row in document.users or () for broker in row.brokers))
-    _once("offsets of group", ((row.group, row.topic, row.broker) for row in document.offsets or ()))
-    _once("recurring message", ((row.name,) for row in document.recurring or ()))
     for topic in document.topics or ():
         _refuse(topic_name_problem(topic.topic))
     for group in document.groups or ():
@@ -259,14 +254,29 @@ def _check(document: ClusterDocument) -> None:
     for user in document.users or ():
         read_word(UserType, f"type of user {user.user!r}", user.type, is_shown=False)
         read_word(UserStatus, f"status of user {user.user!r}", user.status, is_shown=False)
+    for policy in document.policies or ():
+        read_word(PolicyType, f"policy of user {policy.user!r}", policy.policy)
+        read_entry(policy.resource, policy.actions, policy.sources, policy.decision)
+    for recurring in document.recurring or ():
+        _check_recurring(recurring)
+    _check_once(document)
+
+
+def _check_once(document: ClusterDocument) -> None:
+    """Nothing stands there twice for a broker. Every row was checked before."""
+    from orbitmq.access.policies import PolicyType, read_entry, read_word
+
+    _once("topic", ((row.topic, broker) for row in document.topics or () for broker in row.brokers))
+    _once("group", ((row.group, broker) for row in document.groups or () for broker in row.brokers))
+    _once("user", ((row.user, broker) for row in document.users or () for broker in row.brokers))
+    _once("offsets of group", ((row.group, row.topic, row.broker) for row in document.offsets or ()))
+    _once("recurring message", ((row.name,) for row in document.recurring or ()))
     entries: list[tuple[str, ...]] = []
     for policy in document.policies or ():
         kind = read_word(PolicyType, f"policy of user {policy.user!r}", policy.policy)
         entry = read_entry(policy.resource, policy.actions, policy.sources, policy.decision)
         entries += [(policy.user, kind.value, entry.resource.text, broker) for broker in policy.brokers]
     _once("policy of user", entries)
-    for recurring in document.recurring or ():
-        _check_recurring(recurring)
 
 
 def _check_recurring(row: RecurringRow) -> None:
@@ -296,6 +306,30 @@ def rule_of(row: RecurringRow) -> dict[str, Any]:
         "catch_up": row.catch_up,
         "catch_up_max": row.catch_up_max,
     }
+
+
+def renamed(document: ClusterDocument, names: Mapping[str, str]) -> ClusterDocument:
+    """The document for brokers of other names, by their old ones. Several may become one where they say the same of each thing.
+    `ValueError`: they do not, or a broker is not in the document."""
+    unknown = sorted(set(names) - set(document.brokers))
+    if unknown:
+        raise ValueError(f"broker {unknown[0]!r} is not among its brokers: {', '.join(sorted(document.brokers))}")
+
+    def new(broker: str) -> str:
+        return names.get(broker, broker)
+
+    changed: dict[str, Any] = {"brokers": {new(broker): cluster for broker, cluster in document.brokers.items()}}
+    for part in ("topics", "groups", "users", "policies"):
+        rows = getattr(document, part)
+        if rows is not None:
+            changed[part] = [
+                msgspec.structs.replace(row, brokers=list(dict.fromkeys(map(new, row.brokers)))) for row in rows
+            ]
+    if document.offsets is not None:
+        changed["offsets"] = [msgspec.structs.replace(row, broker=new(row.broker)) for row in document.offsets]
+    result = msgspec.structs.replace(document, **changed)
+    _check_once(result)
+    return result
 
 
 def recurring_row(recurring: RecurringMessage) -> RecurringRow:

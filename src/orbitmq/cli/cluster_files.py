@@ -8,10 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +19,7 @@ from orbitmq.cli.cluster_access import ClusterOption, ExpectOption, end_if_missi
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.input_file import read_whole
 from orbitmq.cli.output import note, show_done, show_rows
+from orbitmq.cli.output_file import write_private
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLUSTER_FILE_BYTES_MAX
 
@@ -73,7 +71,7 @@ def export_cluster(
     if file == "-":
         sys.stdout.write(data.decode())
     else:
-        _write(Path(file), data)
+        write_private(Path(file), data)
     for part, why in document.left_out.items():
         note(f"without {part}: {why}")
     untold = sum(user.password is None for user in document.users or ())
@@ -88,11 +86,21 @@ def export_cluster(
 def import_cluster(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `cluster export`.", show_default=False)],
     only: OnlyOption = None,
+    rename_broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename-broker",
+            metavar="OLD=NEW",
+            help="What the file has for broker OLD goes to broker NEW; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
 ) -> None:
     """Make what a file of `cluster export` names and the cluster lacks, and change what differs. Nothing is deleted.
 
-    Each topic, group, user, policy and so on is created, changed, the same or refused, on each broker of the name that the file gives.
+    Each topic, group, user, policy and so on is created, changed, the same or refused, on each broker of the name that the file gives, or
+    --rename-broker instead.
     Offsets only go forward, at most to the end of a queue. Doing it again changes nothing more. Ends with 1 where something was refused.
     """
     from orbitmq.cli.cluster_document import parts_named
@@ -101,6 +109,8 @@ def import_cluster(
     document = _read(file)
     if only is not None:
         _check_has(file, document, parts)
+    if rename_broker:
+        document = _renamed(file, document, rename_broker)
     done: list[Imported] = []
 
     async def work(client: Client) -> None:
@@ -155,6 +165,22 @@ def _check_has(file: Path, document: ClusterDocument, parts: tuple[ClusterPart, 
             raise ConfigurationError(f"{file} has no {part}: {why}", remedy="nothing was done")
 
 
+def _renamed(file: Path, document: ClusterDocument, given: list[str]) -> ClusterDocument:
+    from orbitmq.cli.cluster_document import renamed
+
+    pairs = [text.partition("=") for text in given]
+    names = {old: new for old, _, new in pairs}
+    if not all(old and new for old, _, new in pairs) or len(names) < len(pairs):
+        raise ConfigurationError(
+            f"--rename-broker {' '.join(given)!r} does not name a broker for each",
+            remedy="write OLD=NEW, each OLD once",
+        )
+    try:
+        return renamed(document, names)
+    except ValueError as error:
+        raise ConfigurationError(f"{file}, with --rename-broker: {error}", remedy="nothing was done") from None
+
+
 def _read(file: Path) -> ClusterDocument:
     from orbitmq.cli.cluster_document import decode
 
@@ -163,18 +189,3 @@ def _read(file: Path) -> ClusterDocument:
         return decode(data)
     except ValueError as error:
         raise ConfigurationError(f"{file}: {error}", remedy="nothing was done") from None
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Replace the file; when this returns it is on the disk."""
-    descriptor, new = tempfile.mkstemp(prefix=f".{file.name[:100]}-", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        Path(new).replace(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(new).unlink()
-        raise

@@ -32,10 +32,8 @@ Rules of this file
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -43,6 +41,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from orbitmq.cli.expected_brokers import expected_names
+from orbitmq.cli.output_file import write_private
 from orbitmq.client.connect_settings import MEANINGS, ConnectSettings, environment_credentials, tls_words
 from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import (
@@ -248,18 +247,7 @@ def save(path: Path, contexts: Contexts) -> None:
     """Replace the file; when this returns it is on the disk. `ConfigurationError` when that cannot be done."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp makes the file readable for its owner only.
-        descriptor, new = tempfile.mkstemp(prefix=".contexts-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(encode(contexts))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(new).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(new).unlink()
-            raise
+        write_private(path, encode(contexts).encode())
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}", remedy="check its directory") from error
 

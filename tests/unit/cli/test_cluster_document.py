@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.cli import cluster_document as file
-from orbitmq.cli.cluster_document import ClusterDocument, ClusterPart, decode, encode, parts_named
+from orbitmq.cli.cluster_document import ClusterDocument, ClusterPart, decode, encode, parts_named, renamed
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLUSTER_FILE_BYTES_MAX
 
@@ -133,3 +133,41 @@ def test_the_settings_of_a_group_are_those_of_its_broker() -> None:
     assert FULL.groups is not None
     config = FULL.groups[0].config()
     assert (config.group_name, config.retry_max_times, config.consume_enable) == ("billing", 3, True)
+
+
+# --- other brokers
+
+
+def test_brokers_may_have_other_names_elsewhere() -> None:
+    there = renamed(FULL, {"broker-a": "broker-x"})
+    assert there.brokers == {"broker-x": "Main"}
+    rows = [*(there.topics or ()), *(there.groups or ()), *(there.users or ()), *(there.policies or ())]
+    assert {broker for each in rows for broker in each.brokers} == {"broker-x"}
+    assert [each.broker for each in there.offsets or ()] == ["broker-x"]
+    assert renamed(there, {"broker-x": "broker-a"}) == FULL
+
+
+def test_two_that_change_their_names_with_each_other() -> None:
+    both = decode(changed(brokers={"broker-a": "Main", "broker-b": "Side"}))
+    there = renamed(both, {"broker-a": "broker-b", "broker-b": "broker-a"})
+    assert there.brokers == {"broker-b": "Main", "broker-a": "Side"}
+    assert [topic.brokers for topic in there.topics or ()] == [["broker-b"]]
+
+
+def test_several_brokers_become_one_where_they_agree() -> None:
+    brokers = {"broker-a": "Main", "broker-b": "Main"}
+    names = {"broker-a": "one", "broker-b": "one"}
+    topic = json.loads(encode(FULL))["topics"][0]
+    agreed = decode(changed(brokers=brokers, topics=[{**topic, "brokers": ["broker-a", "broker-b"]}]))
+    assert [each.brokers for each in renamed(agreed, names).topics or ()] == [["one"]]
+    other = {**topic, "read_queues": 8, "brokers": ["broker-b"]}
+    with pytest.raises(ValueError, match="topic 'orders' stands there twice for one"):
+        renamed(decode(changed(brokers=brokers, topics=[topic, other])), names)
+    offsets = json.loads(encode(FULL))["offsets"][0]
+    with pytest.raises(ValueError, match="offsets of group 'billing' stands there twice for orders, one"):
+        renamed(decode(changed(brokers=brokers, offsets=[offsets, {**offsets, "broker": "broker-b"}])), names)
+
+
+def test_a_broker_that_is_not_in_the_file_is_named() -> None:
+    with pytest.raises(ValueError, match="broker 'broker-z' is not among its brokers: broker-a"):
+        renamed(FULL, {"broker-z": "broker-a"})

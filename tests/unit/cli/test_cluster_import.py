@@ -249,6 +249,36 @@ def test_an_import_says_of_each_thing_what_became_of_it(orbitmq: Run, cluster: T
     assert {what for what, _, _ in rows(only)} == {"group"}
 
 
+def test_an_import_goes_to_brokers_of_other_names(orbitmq: Run, cluster: TwoBrokers, tmp_path: Path) -> None:
+    topic = {"topic": "orders", "read_queues": 4, "write_queues": 4, "perm": 6, "brokers": ["old-a", "old-b"]}
+    file = written(tmp_path / "cluster.json", brokers={"old-a": "Old", "old-b": "Old"}, topics=[topic])
+    words = ("cluster", "import", file, "-n", cluster.address, "--json")
+    ran = orbitmq(*words, "--rename-broker", "old-a=broker-b", "--rename-broker", "old-b=broker-a")
+    assert (ran.code, rows(ran)) == (
+        0,
+        {("topic", "orders", "broker-a"): "created", ("topic", "orders", "broker-b"): "created"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["broker-a"], "write OLD=NEW"),
+        (["broker-a="], "write OLD=NEW"),
+        (["broker-a=x", "broker-a=y"], "each OLD once"),
+        (["broker-z=x"], "broker 'broker-z' is not among its brokers"),
+    ],
+)
+def test_names_that_say_nothing_are_refused(
+    orbitmq: Run, cluster: TwoBrokers, tmp_path: Path, given: list[str], says: str
+) -> None:
+    file = written(tmp_path / "cluster.json", topics=[])
+    options = [word for pair in given for word in ("--rename-broker", pair)]
+    ran = orbitmq("cluster", "import", file, "-n", cluster.address, *options)
+    assert (ran.code, says in ran.err) == (2, True)
+    assert cluster.a.asked == []
+
+
 def test_what_a_server_refuses_does_not_hold_up_the_rest(orbitmq: Run, cluster: TwoBrokers, tmp_path: Path) -> None:
     cluster.a.on(RequestCode.UPDATE_AND_CREATE_TOPIC, code=ResponseCode.NO_PERMISSION, remark="not you")
     topic = {"topic": "orders", "read_queues": 4, "write_queues": 4, "perm": 6, "brokers": ["broker-a", "broker-b"]}
