@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.worlds.listening_ports import ports_in_a_row
+
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -29,9 +31,6 @@ from orbitmq.protocol.remoting.frame import Command, decode, encode, request
 
 STOP_LIMIT_S: Final = 120.0
 ANSWER_LIMIT_S: Final = 60.0
-LANE: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
-PORTS: Final = range(12_000 + 4_000 * LANE, 16_000 + 4_000 * LANE)
-"""Below the range from which Linux takes ports for outgoing connections, apart from those of other tests and lanes."""
 
 
 class ClosedByServer(Exception):
@@ -323,21 +322,8 @@ def clean_environment() -> dict[str, str]:
 
 def free_ports() -> tuple[int, int]:
     """(name server port, broker port), with the broker's second port (two below) free as well."""
-    for _ in range(200):
-        start = random.SystemRandom().randrange(PORTS.start, PORTS.stop - 8)
-        if all(_is_free(port) for port in range(start, start + 4)):
-            return start, start + 3
-    raise OSError("found no four free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    name_port, _, _, port = ports_in_a_row(4)
+    return name_port, port
 
 
 def until(condition: Callable[[], bool], limit_s: float = 120, what: str = "the condition") -> None:

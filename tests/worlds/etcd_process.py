@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from examples.order_timeout_group.etcd import MISSING, etcd_program
+from tests.worlds.listening_ports import ports_in_a_row
 
 HEARTBEAT_MS: Final = 50
 ELECTION_MS: Final = 500
@@ -147,7 +148,7 @@ class EtcdCluster:
         program = program or etcd_program()
         self.folder = folder
         for rest in reversed(range(TRIES)):
-            ports = _free_ports(2 * size)
+            ports = ports_in_a_row(2 * size)
             self.members = [
                 EtcdProcess(f"e{n}", folder / f"e{n}", ports[2 * n], ports[2 * n + 1], tls, program, host)
                 for n in range(size)
@@ -181,14 +182,3 @@ class EtcdCluster:
     def end(self) -> None:
         for member in self.members:
             member.kill()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

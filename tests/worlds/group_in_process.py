@@ -9,12 +9,12 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from tests.worlds.engine_in_memory import EngineContents, MemoryEngine
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode
@@ -41,14 +41,7 @@ LIMIT_S: Final = 30.0
 
 def free_port() -> int:
     """With the next one free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-            return port
+    return ports_in_a_row(2)[0]
 
 
 PAUSES: Final = {

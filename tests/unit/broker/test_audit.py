@@ -190,6 +190,7 @@ def test_secrets_stay_secret_and_control_characters_in_their_line() -> None:
             audited(RequestCode.UPDATE_AND_CREATE_TOPIC, denied, lambda command, peer: about)(command, peer)
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
     assert "password: ****** -> ******" in found[0]
     assert "password" not in found[1]
     for line in found:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from scripted_server import Ran, ScriptedServer
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq import leaf
 from orbitmq.cli import doctor_checks
@@ -30,8 +31,7 @@ NOW_MS = 1_800_000_000_000
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return ports_in_a_row(1)[0]
 
 
 def test_python() -> None:

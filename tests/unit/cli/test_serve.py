@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.connection import Connection
@@ -45,15 +46,9 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two free ports; the one below the second by two is served as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-            name_port, port = first.getsockname()[1], second.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port - 2)).close()
-            except OSError:
-                continue
-            return name_port, port
+    """Of the name server and the broker; the one below the second by two is served as well."""
+    name_port, _, _, port = ports_in_a_row(4)
+    return name_port, port
 
 
 @pytest.fixture
@@ -114,7 +109,7 @@ async def charge(message):
 
 @orbitmq.handler("orders", group="packing", options=FIRST)
 def pack(message):
-    print("packed", message.body.decode(), flush=True)
+    print(f"packed {message.body.decode()}\\n", end="", flush=True)  # threads print at once: a line is one write
 
 both = [charge, pack]
 """
@@ -143,10 +138,12 @@ def test_a_worker_runs_handlers_and_stops_in_order(served: Served, tmp_path: Pat
         cwd=tmp_path,
     ) as process:
         assert process.stdout is not None
-        assert {process.stdout.readline().strip() for _ in lines} == lines
-        assert ready.exists()
+        printed = {process.stdout.readline().strip() for _ in lines}
+        was_ready = ready.exists()
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=60)
+    assert printed == lines
+    assert was_ready
     assert process.returncode == 0
     assert not ready.exists()
     told = [json.loads(line)["message"] for line in log.splitlines()]

@@ -33,7 +33,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from doc_pages import Block, free_ports
+from doc_pages import Block
+from tests.worlds.listening_ports import ports_in_a_row
 
 LINE_LIMIT_S: Final = 30.0
 LOOK_AGAIN_S: Final = 10.0
@@ -172,7 +173,9 @@ class Session:
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
-        self._ports = dict(zip(PORTS, map(str, (*free_ports(), free_ports()[1])), strict=True))
+        row = ports_in_a_row(8)  # the broker's second port is two below, the one for slaves above it
+        own = (row[0], row[3], row[5], row[6], row[7])
+        self._ports = dict(zip(PORTS, map(str, own), strict=True))
         for command, arguments in (("python", ""), ("orbitmq", " -m orbitmq")):
             shim = programs / command
             shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', encoding="utf-8")

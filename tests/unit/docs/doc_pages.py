@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,20 +41,3 @@ def pages_with(language: str) -> list[Path]:
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else page.name
-
-
-def free_ports() -> tuple[int, int, int, int]:
-    """Four free ports; the one below the second by two is free as well."""
-    while True:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as first,
-            socket.create_server(("127.0.0.1", 0)) as second,
-            socket.create_server(("127.0.0.1", 0)) as third,
-            socket.create_server(("127.0.0.1", 0)) as fourth,
-        ):
-            ports = tuple(int(each.getsockname()[1]) for each in (first, second, third, fourth))
-            try:
-                socket.create_server(("127.0.0.1", ports[1] - 2)).close()
-            except OSError:
-                continue
-            return ports[0], ports[1], ports[2], ports[3]

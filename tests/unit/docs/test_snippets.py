@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
-from doc_pages import NAMED_ADDRESS, PAGES, ROOT, Block, blocks, free_ports, name, pages_with
+from doc_pages import NAMED_ADDRESS, PAGES, ROOT, Block, blocks, name, pages_with
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.cli.main import root
 from orbitmq.cli.mqadmin_aliases import ALIASES
@@ -53,7 +54,7 @@ class Running(NamedTuple):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Running]:
-    name_port, port, grpc_port, _ = free_ports()
+    name_port, _, _, port, _, grpc_port = ports_in_a_row(6)
     settings = load_settings(
         roles=[Role.NAMESERVER, Role.BROKER],
         flags=[

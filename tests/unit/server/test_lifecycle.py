@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.worlds.faults import Call, RecordingFiles
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreLockedError
@@ -32,31 +31,21 @@ def settings_of(
     return load_settings(roles=roles, flags=[*small, *flags], overrides=overrides)
 
 
-@contextmanager
-def port_with_second() -> Iterator[int]:
+def port_with_second() -> int:
     """A free broker port, with the one two below free as well."""
-    for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-        break
-    yield port
+    return ports_in_a_row(3)[-1]
 
 
 async def test_both_roles_serve_and_stop(tmp_path: Path) -> None:
-    with port_with_second() as port:
-        process = ServerProcess(settings_of(tmp_path / "data", port))
-        await process.start()
-        assert process.summary().startswith("orbitmq serves name server 127.0.0.1:")
-        assert f"broker broker-a 127.0.0.1:{port}" in process.summary()
-        facts = process.facts()
-        assert facts["orbitmqConnections"] == "1", "the broker's own, to the name server"
-        assert all(value.isdigit() for value in facts.values())
-        await process.stop()
+    port = port_with_second()
+    process = ServerProcess(settings_of(tmp_path / "data", port))
+    await process.start()
+    assert process.summary().startswith("orbitmq serves name server 127.0.0.1:")
+    assert f"broker broker-a 127.0.0.1:{port}" in process.summary()
+    facts = process.facts()
+    assert facts["orbitmqConnections"] == "1", "the broker's own, to the name server"
+    assert all(value.isdigit() for value in facts.values())
+    await process.stop()
     assert not (tmp_path / "data" / "abort").exists()
 
 
@@ -75,23 +64,23 @@ async def test_a_taken_port_undoes_the_start(tmp_path: Path) -> None:
         with pytest.raises(PortTakenError, match=str(port)):
             await process.start()
     assert not (tmp_path / "data" / "abort").exists(), "the store was closed in order"
-    with port_with_second() as port:
-        again = ServerProcess(settings_of(tmp_path / "data", port))
-        await again.start()  # neither the lock nor the name server's port is still held
-        await again.stop()
+    port = port_with_second()
+    again = ServerProcess(settings_of(tmp_path / "data", port))
+    await again.start()  # neither the lock nor the name server's port is still held
+    await again.stop()
 
 
 async def test_a_damaged_table_undoes_the_start(tmp_path: Path) -> None:
     config = tmp_path / "data" / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text('{"half')
-    with port_with_second() as port:
-        with pytest.raises(StoreDamagedError, match=r"topics\.json"):
-            await ServerProcess(settings_of(tmp_path / "data", port)).start()
-        (config / "topics.json").unlink()
-        again = ServerProcess(settings_of(tmp_path / "data", port))
-        await again.start()
-        await again.stop()
+    port = port_with_second()
+    with pytest.raises(StoreDamagedError, match=r"topics\.json"):
+        await ServerProcess(settings_of(tmp_path / "data", port)).start()
+    (config / "topics.json").unlink()
+    again = ServerProcess(settings_of(tmp_path / "data", port))
+    await again.start()
+    await again.stop()
 
 
 async def test_the_store_belongs_to_one_process_only(tmp_path: Path) -> None:
@@ -111,7 +100,8 @@ async def test_the_store_belongs_to_one_process_only(tmp_path: Path) -> None:
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     try:
-        with port_with_second() as port, pytest.raises(StoreLockedError):
+        port = port_with_second()
+        with pytest.raises(StoreLockedError):
             await ServerProcess(settings_of(tmp_path / "data", port)).start()
     finally:
         holder.stdin.close()
@@ -128,20 +118,20 @@ async def test_what_cannot_be_saved_at_the_end_is_told_after_everything_is_close
         )
 
     (tmp_path / "data").mkdir()
-    with port_with_second() as port:
-        files = RecordingFiles(OsFiles(), tmp_path / "data", plan=plan)
-        process = ServerProcess(settings_of(tmp_path / "data", port), files=files)
-        await process.start()
-        assert process.broker is not None
-        broker = process.broker.broker
-        failing = True
-        broker.topics.ensure_dead_letter("readers")
-        with pytest.raises(StoreError, match="could not be saved"):
-            await process.stop()
-        failing = False
-        again = ServerProcess(settings_of(tmp_path / "data", port))
-        await again.start()
-        await again.stop()
+    port = port_with_second()
+    files = RecordingFiles(OsFiles(), tmp_path / "data", plan=plan)
+    process = ServerProcess(settings_of(tmp_path / "data", port), files=files)
+    await process.start()
+    assert process.broker is not None
+    broker = process.broker.broker
+    failing = True
+    broker.topics.ensure_dead_letter("readers")
+    with pytest.raises(StoreError, match="could not be saved"):
+        await process.stop()
+    failing = False
+    again = ServerProcess(settings_of(tmp_path / "data", port))
+    await again.start()
+    await again.stop()
 
 
 async def test_a_name_server_keeps_what_it_was_told(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import PortTakenError
@@ -37,8 +37,7 @@ def settings_of(data: Path, port: int, *flags: str, roles: tuple[Role, ...] = tu
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return ports_in_a_row(1)[0]
 
 
 async def get(watching: Watching, path: str, accept: str = "") -> HttpAnswer:

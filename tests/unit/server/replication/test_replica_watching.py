@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.replication.frames import encode_report
@@ -26,14 +26,7 @@ SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=
 
 def free_port() -> int:
     """One whose lower neighbour is free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = int(listener.getsockname()[1])
-            try:
-                socket.create_server(("127.0.0.1", port - 1)).close()
-            except OSError:
-                continue
-            return port
+    return ports_in_a_row(2)[-1]
 
 
 @asynccontextmanager
