@@ -275,8 +275,9 @@ def debian_program(name: str, package: str, *libraries: str) -> Path:
             archive.unlink()
         (found,) = target.glob(f"usr/*bin/{name}")
         if libraries:
-            folders = ":".join(sorted({str(library.parent) for library in target.rglob("lib*.so*")}))
-            (target / name).write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{folders}" exec {found} "$@"\n')
+            folders = sorted({f"$here/{library.parent.relative_to(target)}" for library in target.rglob("lib*.so*")})
+            begin = f"""here=$(dirname "$0")\nLD_LIBRARY_PATH="{":".join(folders)}" """  # the cache may be moved
+            (target / name).write_text(f'#!/bin/sh\n{begin}exec "$here/{found.relative_to(target)}" "$@"\n')
             (target / name).chmod(0o755)
             found = target / name
         run([found, "--version"])
