@@ -217,6 +217,10 @@ ONCE_ENDED_TOPICS_MAX: Final = 10_000
 ONCE_SCOPES_LISTED_MAX: Final = 64
 """Scopes in one answer: a sender looks for its own, of which there is one for every set of brokers it has sent to."""
 
+ONCE_CLOCK_BELIEVED_AFTER_MS: Final = 3_600_000
+"""How long after a start, or after the wall clock was put forward, no key that may be repeated for more than a minute is forgotten for
+its age, unless another one needs its room: a clock that is wrong is put right meanwhile."""
+
 ONCE_TRANSIENT_IDLE_MS: Final = 60_000
 """Rest after which a transient scope may be forgotten. Clients promise not to repeat a send after that."""
 

@@ -133,13 +133,36 @@ def test_scopes_of_a_clock_that_was_ahead_are_forgotten_as_if_used_now():
     assert memory.scope_count == 0
 
 
-def test_the_start_says_which_scopes_lie_in_the_future(rig, caplog):
+def test_the_log_says_which_scopes_lie_in_the_future(rig, caplog):
     rig.clock.set_wall(rig.clock.now_ms() + 1_000 * HOUR_MS)
     rig.sent_ok("T", b"x", once())
     rig.clock.set_wall(rig.clock.now_ms() - 1_000 * HOUR_MS)
-    rig.close()
-    rig.open()
+    rig.reopen()
+    rig.clock.advance(HOUR_MS - 1)
+    rig.sent_ok("T", b"plain")
+    assert "scopes of idempotent sends" not in caplog.text, "the clock may be put right"
+    rig.clock.advance(1)
+    rig.sent_ok("T", b"plain")
     assert "1 scopes of idempotent sends were used later than now" in caplog.text
+
+
+@pytest.mark.parametrize("years", [-50, 4])
+@pytest.mark.parametrize("wrong_for_ms", [1_000, HOUR_MS - 1_000])
+def test_a_start_with_a_wrong_time_forgets_no_epoch(rig, years, wrong_for_ms):
+    rig.sent_ok("T", b"x", once("job/1"))
+    rig.sent_ok("T", b"x", once("job/2"))
+    finish(rig, "job/2")
+    rig.close()
+    right_ms = rig.clock.now_ms()
+    rig.clock.set_wall(right_ms + years * 365 * 24 * HOUR_MS)
+    rig.open()
+    rig.sent_ok("T", b"plain")
+    rig.clock.advance(wrong_for_ms)
+    rig.sent_ok("T", b"plain")
+    rig.clock.set_wall(right_ms + wrong_for_ms)
+    rig.sent_ok("T", b"plain")
+    assert "orbitmqRepeat" in dict(rig.sent_ok("T", b"x", once("job/1")).fields)
+    assert [(scope.name, scope.finished_epoch) for scope in rig.idempotence.memory.scopes("job/2", 9)] == [("job/2", 0)]
 
 
 def test_an_end_survives_a_restart(rig):

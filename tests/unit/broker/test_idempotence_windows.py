@@ -267,7 +267,53 @@ def test_a_clock_that_was_ahead_leaves_no_keys_for_a_year(rig):
     rig.clock.set_wall(now_ms)
     send(rig, values=once("now"))
     assert "orbitmqRepeat" in send(rig, values=once("early"))
+    rig.clock.advance(2 * HOUR_MS)
+    rig.sent_ok("T", b"plain")
     rig.clock.advance(5 * DAY_MS)
     rig.sent_ok("T", b"plain")
     rig.clock.advance(HOUR_MS)
     assert "orbitmqRepeat" not in send(rig, values=once("early"))
+
+
+@pytest.mark.parametrize("years", [-50, 4])
+@pytest.mark.parametrize("wrong_for_ms", [1_000, HOUR_MS - 1_000])
+def test_a_start_with_a_wrong_time_forgets_no_key(rig, years, wrong_for_ms):
+    """The time is right again within the hour, as of a machine without a battery."""
+    first = send(rig, values=once(window=DAY_MS))
+    rig.close()
+    right_ms = rig.clock.now_ms()
+    rig.clock.set_wall(right_ms + years * 365 * DAY_MS)
+    rig.open()
+    send(rig, values=once("while it was wrong"))
+    rig.clock.advance(wrong_for_ms)
+    rig.sent_ok("T", b"plain")
+    rig.clock.set_wall(right_ms + wrong_for_ms)
+    rig.sent_ok("T", b"plain")
+    assert send(rig, values=once(window=DAY_MS))["queueOffset"] == first["queueOffset"]
+    rig.reopen()
+    assert send(rig, values=once(window=DAY_MS))["queueOffset"] == first["queueOffset"]
+
+
+def test_a_clock_that_is_behind_for_days_forgets_no_key_when_it_is_put_right(rig):
+    first = send(rig, values=once(window=DAY_MS))
+    rig.close()
+    right_ms = rig.clock.now_ms()
+    rig.clock.set_wall(right_ms - 50 * 365 * DAY_MS)
+    rig.open()
+    for _ in range(5):
+        rig.clock.advance(4 * HOUR_MS)
+        rig.sent_ok("T", b"plain")
+    rig.clock.set_wall(right_ms + 20 * HOUR_MS)
+    assert send(rig, values=once(window=DAY_MS))["queueOffset"] == first["queueOffset"]
+
+
+def test_keys_are_forgotten_an_hour_after_a_start(rig):
+    send(rig)
+    rig.close()
+    rig.clock.advance(DAY_MS)
+    rig.open()
+    rig.sent_ok("T", b"plain")
+    assert rig.idempotence.memory.key_count == 1
+    rig.clock.advance(HOUR_MS)
+    rig.sent_ok("T", b"plain")
+    assert rig.idempotence.memory.key_count == 0

@@ -120,6 +120,12 @@ class FinishedEpochs:
             count += len(wrong)
         return count
 
+    def end_again(self, wall_ms: int) -> None:
+        """All of them ended then."""
+        for table in (self._brief, self._lasting):
+            for name, (finished, _) in table.items():
+                table[name] = finished, wall_ms
+
     def oldest(self, brief_until_ms: int, lasting_until_ms: int) -> str | None:
         """A name that ended at these times or before; None when there is none."""
         for table, until_ms in ((self._brief, brief_until_ms), (self._lasting, lasting_until_ms)):

@@ -20,6 +20,7 @@ from typing import Final
 
 from orbitmq.broker.idempotence.epoch_keys import EpochKeys
 from orbitmq.broker.idempotence.finished import Finished
+from orbitmq.broker.idempotence.forgetting import ForgettingTime
 from orbitmq.broker.idempotence.identity import IDENTITY_MARK, SendIdentity, identity_in_log, is_lasting
 from orbitmq.broker.idempotence.journal import (
     JOURNAL_FILE,
@@ -85,6 +86,7 @@ class Idempotence:
         self.stale_count = 0
         self.full_count = 0
         self._clock = clock
+        self._forgetting = ForgettingTime(clock.now_ms(), self._steady_ms())
         self._shorten_from_bytes = shorten_from_bytes
         self._journal = KeyJournal(files, root / JOURNAL_FILE)
         self._log: CommitLog | None = None
@@ -266,8 +268,24 @@ class Idempotence:
             self._position = last.end_offset
             self._witness = (last.physical_offset, last.store_timestamp)
             if memory.scope_count or memory.finished:
-                memory.expire(last.store_timestamp, self._steady_ms())
+                self._forget()
                 memory.give_back(GIVEN_BACK_AT_LEAST + 2 * len(entries))
+
+    def _forget(self) -> None:
+        """What is old, as far as the clock is believed."""
+        memory, forgetting = self.memory, self._forgetting
+        wall_ms, steady_ms = self._clock.now_ms(), self._steady_ms()
+        if forgetting.was_put_forward(wall_ms, steady_ms):
+            memory.use_again(wall_ms)
+        memory.expire_transient(steady_ms)
+        if forgetting.has_come(steady_ms):
+            corrected = memory.corrected_count
+            memory.expire_lasting(wall_ms)
+            if memory.corrected_count > corrected:
+                logger.warning(
+                    "%d scopes of idempotent sends were used later than now, because the clock was ahead: they count as used now",
+                    memory.corrected_count - corrected,
+                )  # fmt: skip
 
     def _learn(self, entry: Dispatched) -> None:
         """A record that nobody announced: the log is read again, or was copied from elsewhere."""
@@ -431,11 +449,6 @@ class Idempotence:
         if self._keep_bytes is not None:
             self._journal.cut(self._keep_bytes)
             self._keep_bytes = None
-        if wrong_count := self.memory.correct_future(self._clock.now_ms()):
-            logger.warning(
-                "%d scopes of idempotent sends were used later than now, because the clock was ahead: they count as used now",
-                wrong_count,
-            )
 
     def close(self) -> None:
         self._journal.close()

@@ -94,6 +94,8 @@ class KeyMemory:
         self.key_count = 0
         self.forgotten_count = 0
         """Scopes that were forgotten because nobody used them."""
+        self.corrected_count = 0
+        """Scopes, ends and sets of keys that lay in the future, and count as of then."""
         self.ended = EndedTopics()
         self.finished = FinishedEpochs()
         self._owners = Owners()
@@ -213,7 +215,6 @@ class KeyMemory:
     def _needed_bytes(self, identity: SendIdentity, count: int, wall_ms: int) -> tuple[bool, int]:
         """Whether the scope of a send is remembered, and what memory `count` more keys of it take."""
         if identity.window_ms:
-            self.windows.correct_future(wall_ms, self.bounds.lasting_idle_ms)
             return self.windows.needed_bytes(identity, wall_ms)
         scope = self.scope(identity.scope)
         keys = None if scope is None else scope.keys_of(identity.epoch)
@@ -466,34 +467,46 @@ class KeyMemory:
     # --- forgetting -------------------------------------------------------------------------------------------------
 
     def expire(self, wall_ms: int, steady_ms: int) -> bool:
-        """Forget scopes that rested too long, oldest first, a bounded number at a time. Whether there was one."""
+        """Forget what rested too long or has ended, oldest first, a bounded number at a time. Whether there was something."""
+        is_transient = self.expire_transient(steady_ms)
+        return self.expire_lasting(wall_ms) or is_transient
+
+    def expire_transient(self, steady_ms: int) -> bool:
+        """`expire` for scopes that may be forgotten soon."""
+        return self._expire_scopes(self._transient, steady_ms - self.bounds.transient_idle_ms)
+
+    def expire_lasting(self, wall_ms: int) -> bool:
+        """`expire` for all others."""
         bounds = self.bounds
-        before = self.forgotten_count
         latest_ms = wall_ms + CLOCK_JUMP_MS
         oldest = next(iter(self._lasting.values()), None)
         if (oldest is not None and oldest.used_ms > latest_ms) or self.finished.first_ms > latest_ms:
-            self.correct_future(wall_ms)
-        for table, limit in (
-            (self._transient, steady_ms - bounds.transient_idle_ms),
-            (self._lasting, wall_ms - bounds.lasting_idle_ms),
-        ):
-            for _ in range(SCOPES_EXPIRED_AT_ONCE_MAX):
-                oldest = next(iter(table.values()), None)
-                if oldest is None or oldest.used_ms > limit:
-                    break
-                self._drop(oldest)
-                self.forgotten_count += 1
+            self._correct_future(latest_ms, wall_ms)
+        self.corrected_count += self.windows.correct_future(wall_ms, bounds.lasting_idle_ms)
         brief_ms, lasting_ms = wall_ms - bounds.finished_idle_ms, wall_ms - bounds.lasting_idle_ms
+        found = self._expire_scopes(self._lasting, lasting_ms)
         for _ in range(SCOPES_EXPIRED_AT_ONCE_MAX):
             name = self.finished.oldest(brief_ms, lasting_ms)
             if name is None:
                 break
             self._drop_finished(name)
             self.forgotten_count += 1
+            found = True
         ended = self.windows.ended(wall_ms)
         for keys in ended:
             self._leave(keys)
-        return bool(ended) or self.forgotten_count > before
+        return found or bool(ended)
+
+    def _expire_scopes(self, table: dict[str, Scope], until_ms: int) -> bool:
+        found = False
+        for _ in range(SCOPES_EXPIRED_AT_ONCE_MAX):
+            oldest = next(iter(table.values()), None)
+            if oldest is None or oldest.used_ms > until_ms:
+                break
+            self._drop(oldest)
+            self.forgotten_count += 1
+            found = True
+        return found
 
     def _drop(self, scope: Scope) -> None:
         del self._table(scope.name)[scope.name]
@@ -508,20 +521,21 @@ class KeyMemory:
         if name not in self._lasting:
             self._names.drop(name)
 
-    def correct_future(self, wall_ms: int) -> int:
+    def _correct_future(self, latest_ms: int, wall_ms: int) -> None:
         """Lasting scopes that were used or ended far later than now, by a clock that was ahead, count as used now: they would never be
-        forgotten, nor those behind them. How many. Costs a look at each."""
-        latest_ms = wall_ms + CLOCK_JUMP_MS
+        forgotten, nor those behind them. Costs a look at each."""
         wrong = [scope for scope in self._lasting.values() if scope.used_ms > latest_ms]
         for scope in wrong:
             scope.used_ms = wall_ms
             self._lasting[scope.name] = self._lasting.pop(scope.name)
-        longest_ms = self.bounds.lasting_idle_ms
-        return (
-            len(wrong)
-            + self.finished.correct_future(latest_ms, wall_ms)
-            + self.windows.correct_future(wall_ms, longest_ms)
-        )
+        self.corrected_count += len(wrong) + self.finished.correct_future(latest_ms, wall_ms)
+
+    def use_again(self, wall_ms: int) -> None:
+        """The clock was put forward to `wall_ms`: what is remembered is not older for that. Costs a look at each scope."""
+        for scope in self._lasting.values():
+            scope.used_ms = wall_ms
+        self.finished.end_again(wall_ms)
+        self.windows.believe_ends()
 
     def _leave(self, keys: EpochKeys | None) -> None:
         if keys is not None:

@@ -72,7 +72,7 @@ class Windows:
         digest, found = identity.digest, -1
         for keys in ends.values():
             place = keys.get(digest)
-            if place is not None and place > found and keys.until_ms > now_ms:
+            if place is not None and place > found and keys.epoch > now_ms:
                 found = place
         return None if found < 0 else found
 
@@ -133,3 +133,11 @@ class Windows:
         heapify(self._ends)
         self._latest_ms = latest_ms
         return len(wrong)
+
+    def believe_ends(self) -> None:
+        """The clock was put forward: what looked like the far future may be near. Costs a look at each set."""
+        for keys in self:
+            keys.until_ms = keys.epoch
+        self._ends = [(keys.epoch, keys.scope, keys.epoch) for keys in self]
+        heapify(self._ends)
+        self._latest_ms = max((keys.epoch for keys in self), default=0)
