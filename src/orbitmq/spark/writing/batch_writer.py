@@ -91,7 +91,7 @@ class BatchWriter(Carried, DataSourceArrowWriter):
             return
         from orbitmq.spark.writing.tasks import end_job
 
-        end_job(self._options, writer, sent)
+        end_job(self._options, writer, [one.marks for one in sent])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was sent stays. A job with an `idempotencyKey` that is started again does not store it twice."""

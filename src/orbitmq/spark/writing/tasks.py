@@ -7,7 +7,7 @@ Rules of this file
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +20,6 @@ from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from orbitmq.spark.writing.batch_writer import Sent
 
 PIECES_PER_SECOND: Final = 10
 """Bursts a second in which a task with a rate sends."""
@@ -63,11 +61,11 @@ def paced(batches: Iterable[pa.RecordBatch], rows_per_second: float, clock: Retr
                 clock.sleep_ms(left_ms)
 
 
-def end_job(options: WriteOptions, writer: Writer, sent: Sequence[Sent]) -> None:
-    """Tell the brokers that all tasks of a job have ended."""
+def end_job(options: WriteOptions, writer: Writer, of_tasks: Iterable[Marks]) -> None:
+    """Tell the brokers that all tasks of a job have ended, and what they left."""
     marks: Marks = {}
-    for message in sent:
-        for (topic, scope, broker), mark in message.marks.items():
+    for left in of_tasks:
+        for (topic, scope, broker), mark in left.items():
             key = topic, scope if options.row_key is not None else batch_scope(scope), broker
             marks[key] = marks.get(key, RowMark(0, 0)).plus(mark)
     if not marks:

@@ -6,7 +6,6 @@ from collections import Counter
 from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -154,11 +153,11 @@ def test_a_whole_job_leaves_one_record_and_runs_again_without_a_row_twice(rig, m
     monkeypatch.setattr(tasks, "cluster", lambda name_servers, connect: rig.cluster)
 
     def run(*parts):
-        sent = []
+        marks = []
         for part, rows in enumerate(parts):
             writer = job_writer("night", part, brief=False)
-            sent.append(SimpleNamespace(marks=rig.write(table(body=rows), writer=writer, part=part)[1]))
-        tasks.end_job(rig.options, job_writer("night", 0, brief=False), sent)
+            marks.append(rig.write(table(body=rows), writer=writer, part=part)[1])
+        tasks.end_job(rig.options, job_writer("night", 0, brief=False), marks)
 
     def known(prefix):
         with closing(rig.cluster.sending(rig.options, "the test", may_be_over=True)) as asking:

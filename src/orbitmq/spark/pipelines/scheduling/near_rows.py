@@ -19,7 +19,6 @@ from orbitmq.errors import MessageIllegalError
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
 from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
 from orbitmq.spark.pipelines.task_reports import BrokenRow, LineKind, ReportLine, broken_line
-from orbitmq.spark.writing.batch_writer import Sent
 from orbitmq.spark.writing.scopes import job_writer
 from orbitmq.spark.writing.tasks import end_job, run_task
 from orbitmq.spark.writing_options import WriteOptions
@@ -58,7 +57,7 @@ class NearTask(NamedTuple):
         places = {**self.layout.places, DUE: self.layout.due}
         rows, marks = run_task(self.options, places, writer, part, messages())
         if self.options.row_key is not None and marks:
-            end_job(self.options, writer, [Sent(rows, marks)])
+            end_job(self.options, writer, [marks])
         yield from map(broken_line, broken)
         yield ReportLine(LineKind.READ, part, rows=checks.row_count)
         yield ReportLine(LineKind.SENT, part, rows=rows)
