@@ -50,14 +50,32 @@ def show_done(text: str, record: Mapping[str, object]) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document, indented, UTF-8."""
-    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    text = msgspec.json.format(_json(value), indent=2).decode()
     sys.stdout.write(text + "\n")
 
 
 def print_line(value: Any) -> None:
     """One JSON document on a line of its own, at once: for results that go on."""
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    sys.stdout.write(_json(value).decode() + "\n")
     sys.stdout.flush()
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except UnicodeEncodeError:  # a path that is no UTF-8, whose bytes JSON cannot hold
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(value, enc_hook=str)))
+
+
+def _encodable(value: Any) -> Any:
+    """The value with what is no UTF-8 shown escaped."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(each) for each in value]
+    return value
 
 
 def write_text(text: str) -> None:

@@ -95,7 +95,7 @@ class BackupDirectory:
             files.write_atomic(self.root / MANIFEST_FILE, encode_manifest(self.manifest))
             return
         if NEXT_FILE in names:
-            self._carry_out(decode_manifest(files.read_bytes(self.root / NEXT_FILE)))
+            self._carry_out(decode_manifest(files.read_bytes(self.root / NEXT_FILE), NEXT_FILE))
         self.manifest = decode_manifest(files.read_bytes(self.root / MANIFEST_FILE))
         if files.exists(self.root / STORE / LOCK_FILE):
             raise StoreError(
@@ -158,6 +158,8 @@ class BackupDirectory:
             source, place = self.staged_place_of(path), self.place_of(path)
             if files.exists(source):
                 files.make_dirs(place.parent)
+                if files.is_dir(place):  # put there by somebody else
+                    files.remove_tree(place)
                 files.rename(source, place)
         self._remove_others(self.root / STORE, manifest)
         self._sync_folders(self.root / STORE, manifest.files)

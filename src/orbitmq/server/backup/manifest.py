@@ -59,21 +59,21 @@ def encode_manifest(manifest: BackupManifest) -> bytes:
     return b"%s\n%08x\n" % (line, zlib.crc32(line))
 
 
-def decode_manifest(content: bytes) -> BackupManifest:
-    """Raises StoreDamagedError."""
+def decode_manifest(content: bytes, name: str = MANIFEST_FILE) -> BackupManifest:
+    """`name`: of the file that it is from. Raises StoreDamagedError."""
     line, _, rest = content.partition(b"\n")
-    remedy = "take another backup, or a new one into an empty directory"
+    remedy = "take a new one into an empty directory; its `store` can be looked at with `orbitmq store check`"
     if rest.strip() != b"%08x" % zlib.crc32(line):
-        raise StoreDamagedError(f"{MANIFEST_FILE} of the backup fails its check", remedy=remedy)
+        raise StoreDamagedError(f"{name} of the backup fails its check", remedy=remedy)
     try:
-        check_version(MANIFEST_FILE, msgspec.json.decode(line, type=_AnyVersion).version, _VERSION)
+        check_version(name, msgspec.json.decode(line, type=_AnyVersion).version, _VERSION)
         manifest = msgspec.json.decode(line, type=BackupManifest)
     except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"{MANIFEST_FILE} of the backup cannot be read: {error}", remedy=remedy) from error
+        raise StoreDamagedError(f"{name} of the backup cannot be read: {error}", remedy=remedy) from error
     for path in (*manifest.files, *manifest.staged):
         if not _is_below(path):
             raise StoreDamagedError(
-                f"{MANIFEST_FILE} of the backup names {path[:200]!r}, which is no place in a store", remedy=remedy
+                f"{name} of the backup names {path[:200]!r}, which is no place in a store", remedy=remedy
             )
     return manifest
 

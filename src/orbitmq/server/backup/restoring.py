@@ -77,18 +77,22 @@ def _is_sound(files: Files, place: Path, file: BackupFile) -> bool:
 def restore_backup(files: Files, backup: Path, root: Path, *, commit_log: Path | None = None) -> RestoreReport:
     """Make the store of a backup in `root`, which is empty or not there. Durable on return. `commit_log`: the folder of its log, if not in
     the store. Raises StoreError and OSError; then what is in `root` is no store."""
-    inner, outer = root.resolve(), backup.resolve()
-    if inner.is_relative_to(outer) or outer.is_relative_to(inner):
-        raise StoreError(
-            f"{root} and the backup {backup} lie in each other", remedy="name a directory outside of the backup"
-        )
+    places = [root] if commit_log is None else [root, commit_log]
+    for place in places:
+        inner, outer = place.resolve(), backup.resolve()
+        if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+            raise StoreError(
+                f"{place} and the backup {backup} lie in each other", remedy="name a directory outside of the backup"
+            )
+    if commit_log is not None and root.resolve().is_relative_to(commit_log.resolve()):
+        raise StoreError(f"the store {root} lies in its log {commit_log}", remedy="name a folder for the log alone")
     opened = BackupDirectory.open(files, backup, create=False)
     try:
         manifest = _whole_manifest(opened)
-        for place in (root, commit_log):
-            if place is not None:
-                _expect_empty(files, place, manifest)
-                make_private(files, place)
+        for place in places:
+            _expect_empty(files, place, manifest)
+        for place in places:
+            make_private(files, place)
         lock = files.lock_dir(root)
         try:
             _make(files, opened, manifest, root, commit_log or root / LOG)
@@ -106,6 +110,8 @@ def _whole_manifest(opened: BackupDirectory) -> BackupManifest:
 
 
 def _expect_empty(files: Files, root: Path, manifest: BackupManifest) -> None:
+    if not files.is_dir(root) and (root.exists() or root.is_symlink()):
+        raise StoreError(f"{root} is no directory", remedy="name an empty directory, or one that is not there")
     if not contents(files, root):
         return
     try:

@@ -70,6 +70,18 @@ def test_a_run_that_had_copied_everything_is_carried_out(tmp_path: Path) -> None
     backup.close()
 
 
+def test_a_folder_in_the_place_of_a_file_does_not_stop_a_run(tmp_path: Path) -> None:
+    backup = BackupDirectory.open(FILES, tmp_path, create=True)
+    put(backup, a="1")
+    backup.commit(manifest("config/a"))
+    (tmp_path / "store" / "config" / "a").unlink()
+    (tmp_path / "store" / "config" / "a" / "inside").mkdir(parents=True)
+    put(backup, a="2")
+    backup.commit(manifest("config/a"))
+    assert stored(tmp_path) == {"a": "2"}
+    backup.close()
+
+
 def test_a_first_run_that_was_broken_off_at_once_leaves_an_empty_place(tmp_path: Path) -> None:
     (tmp_path / f"{MANIFEST_FILE}.tmp").touch()  # killed, or without room, before the first manifest was whole
     backup = BackupDirectory.open(FILES, tmp_path, create=True)

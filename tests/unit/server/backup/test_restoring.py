@@ -44,6 +44,22 @@ def test_only_an_empty_directory_is_restored_into(backup: Path, tmp_path: Path) 
     for inside in (backup / "restored", tmp_path):
         with pytest.raises(StoreError, match="lie in each other"):
             restore_backup(FILES, backup, inside)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for none in (tmp_path / "some" / "file", tmp_path / "link"):
+        with pytest.raises(StoreError, match="is no directory"):
+            restore_backup(FILES, backup, none)
+
+
+def test_a_log_is_neither_in_the_backup_nor_around_the_store(backup: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    for log, why in (
+        (backup / "log", "lie in each other"),
+        (new, "lies in its log"),
+        (tmp_path / "data" / "commitlog", "not empty"),
+    ):
+        with pytest.raises(StoreError, match=why):
+            restore_backup(FILES, backup, new, commit_log=log)
+        assert not new.exists()
 
 
 def test_the_log_may_lie_elsewhere(backup: Path, tmp_path: Path) -> None:
