@@ -3,8 +3,8 @@
 Rules of this file
 1. A store is made in an empty directory alone. Nothing is merged, and nothing is replaced.
 2. Every byte is compared with its digest while it is copied.
-3. Mark and checkpoint come first and the log last, the newest file of it at the very end: what a restore leaves behind that was broken
-   off is no store, and a start on it is refused.
+3. A part of the newest file of the log is the first thing there, then come mark and checkpoint, and the log last, its newest file at the
+   very end: what a restore leaves behind that was broken off is no store, and a start on it is refused.
 """
 
 from __future__ import annotations
@@ -139,7 +139,14 @@ def restore_order(manifest: BackupManifest) -> list[str]:
 
 def _make(files: Files, opened: BackupDirectory, manifest: BackupManifest, root: Path, log_directory: Path) -> None:
     folders = {root, log_directory}
-    for path in restore_order(manifest):
+    order = restore_order(manifest)
+    if order[-1].startswith(f"{LOG}/"):  # until the newest one is whole nobody starts here
+        files.make_dirs(log_directory)
+        part = files.open(log_directory / (Path(order[-1]).name + PART), create=True)
+        part.truncate(manifest.files[order[-1]].size)
+        part.close()
+        files.sync_dir(log_directory)
+    for path in order:
         file = manifest.files[path]
         is_log = path.startswith(f"{LOG}/")
         place = log_directory / Path(path).name if is_log else root / path

@@ -88,6 +88,32 @@ def test_a_flipped_bit_is_found(backup: Path, tmp_path: Path) -> None:
         LittleStore(tmp_path / "new")  # what was begun is no store
 
 
+@pytest.mark.parametrize("at", range(1, 12))
+def test_what_a_restore_leaves_behind_that_was_killed_is_no_store(backup: Path, tmp_path: Path, at: int) -> None:
+    """From the first file on: a broker would begin anew in a directory that has no mark and no log yet."""
+
+    class Killed(BaseException):
+        pass
+
+    class Failing(OsFiles):
+        __slots__ = ()
+        left = at
+
+        def open(
+            self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+        ) -> File:
+            if create:
+                Failing.left -= 1
+                if Failing.left < 0:
+                    raise Killed
+            return super().open(path, create=create, writable=writable, keep_unsynced=keep_unsynced)
+
+    with pytest.raises(Killed):
+        restore_backup(Failing(), backup, tmp_path / "new")
+    with pytest.raises(OrbitError):
+        LittleStore(tmp_path / "new")
+
+
 def test_a_missing_file_is_found(backup: Path, tmp_path: Path) -> None:
     (backup / "store" / "checkpoint").unlink()
     assert verify_backup(FILES, backup).damaged == ["checkpoint"]
