@@ -153,6 +153,10 @@ CLIENT_ROUTES_INSIST_MS: Final = 2_000
 """After the last sign that a broker is amiss the routes are asked for so long without another one, until they are others that
 have a master."""
 
+CLIENT_ROUTES_MISSED_MS: Final = 240_000
+"""For how long a broker that has left the routes is looked for more often than every half a minute, which is when an eighth of that time is
+half a minute as well. A name server forgets a broker that is started again at once, and consumers would not hear of its return."""
+
 CLIENT_GREETING_TIMEOUT_MS: Final = 500
 """How long a broker that is connected to may take to hear which groups live here, before it is asked anything else."""
 

@@ -205,3 +205,73 @@ def test_what_fails_because_a_server_is_away_is_said_by_nobody_else(run: Run, ca
 
     run(test)
     assert lines(caplog) == ["pulling failed and is tried again: no", "pulling works again after 0.0 s"]
+
+
+def test_a_broker_that_comes_back_to_the_routes_is_used_again_soon(
+    run: Run, eight: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Name servers forget a broker that is started again at once, and another one serves the topic meanwhile."""
+    eight.add_broker("b-b")
+    eight.add_topic("T", queues=8)
+    broker = eight.brokers["b-a"]
+
+    async def test() -> None:
+        async with client(eight) as mq, mq.consumer("g", "T", options=FIRST) as members:
+            for queue_id in range(8):
+                broker.store("T", queue_id, b"before")
+                await (await anext(members)).ack()
+            broker.stop()
+            queues_count = eight.topics["T"].pop("b-a")
+            await asyncio.sleep(4)
+            assert {queue.broker_name for queue in members.queues if queue.topic == "T"} == {"b-b"}
+            broker.up = True
+            eight.topics["T"]["b-a"] = queues_count
+            broker.store("T", 0, b"after")
+            began = asyncio.get_running_loop().time()
+            message = await anext(members)
+            while message.body != b"after":
+                message = await anext(members)
+            assert asyncio.get_running_loop().time() - began < 3
+
+    run(test)
+    gone, back = lines(caplog)
+    assert gone == "broker b-a (b-a:10911) is away: the connection was closed by the server"
+    assert back.startswith("broker b-a (b-a:10911) is back after ")
+
+
+def test_a_broker_that_left_for_good_is_looked_for_ever_more_seldom(run: Run, eight: Cluster) -> None:
+    eight.add_broker("b-b")
+    eight.add_topic("T", queues=8)
+
+    async def test() -> None:
+        async with client(eight) as mq, mq.consumer("g", "T", options=FIRST):
+            del eight.topics["T"]["b-a"]
+            await asyncio.sleep(60)
+            before = len(eight.name_server.log)
+            await asyncio.sleep(600)
+            asked = len(eight.name_server.log) - before
+            await asyncio.sleep(300)
+            assert asked < 2 * 60, "two topics"
+            assert len(eight.name_server.log) - before - asked < 2 * 15, "then every half a minute"
+
+    run(test)
+
+
+def test_a_broker_that_was_asked_before_it_stood_in_a_route_hears_of_the_groups(
+    run: Run, eight: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as by administration, which finds brokers by their cluster."""
+    other = eight.add_broker("b-b")
+
+    async def test() -> None:
+        async with client(eight) as mq, mq.consumer("g", "T", options=FIRST):
+            await mq.network.connect(other.address, 1_000)
+            await asyncio.sleep(1)
+            assert other.log == []
+            eight.add_topic("T", queues=8)
+            await mq.routes.refresh_all()
+            await asyncio.sleep(1)
+            assert requests_since(other, 0)[0] == RequestCode.HEART_BEAT
+
+    run(test)
+    assert lines(caplog) == []

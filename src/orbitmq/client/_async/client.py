@@ -472,7 +472,7 @@ class Client(SendingCalls):
 
     def _is_amiss(self) -> bool:
         """Whether the routes are asked for again soon, though nothing new was said."""
-        if self.network.are_silent(self.routes.addresses()):
+        if self.routes.misses_brokers or self.network.are_silent(self.routes.addresses()):
             return True
         lately = monotonic_ms() - self._amiss_ms < CLIENT_ROUTES_INSIST_MS
         return lately and (self.routes.await_master or self._amiss_ms > self._moved_ms)
@@ -490,6 +490,7 @@ class Client(SendingCalls):
             self._routes_due.clear()
             asked_ms = monotonic_ms()
             await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
+            is_early = is_early or self.routes.misses_brokers
             if is_early:
                 now_ms = monotonic_ms()
                 began_ms = now_ms if began_ms is None else began_ms

@@ -3,7 +3,8 @@
 Rules of this file
 1. One heartbeat carries all groups of which this client is a member; a broker forgets what is missing from the next one it looks at,
    and the whole client after 120 s.
-2. A new connection begins with a heartbeat: the broker knows members by connection, and a restarted broker knows nobody.
+2. A new connection begins with a heartbeat, at the latest when a route leads to its broker and a group lives here: the broker knows
+   members by connection, and a restarted broker knows nobody.
 3. A failed heartbeat is not repeated before the next one is due.
 """
 
@@ -66,8 +67,10 @@ class Membership:
 
     def greeting(self, address: str) -> Command | None:
         """What a broker has to hear before it serves this client's groups; nothing for a name server."""
+        if address not in self._routes.addresses():
+            return None
         consumers = self._heartbeats()
-        if (self._producers or consumers) and address in self._routes.addresses():
+        if self._producers or consumers:
             return request(RequestCode.HEART_BEAT, {}, self._heartbeat(consumers))
         return None
 

@@ -8,7 +8,8 @@ Rules of this file
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
 4. A server that was silent until its connection was closed is asked something over a new one first: a frozen process, or one behind a
    network that loses everything, takes connections.
-5. What is asked first over a new connection is answered before anything else is asked, or was given its time.
+5. What is asked first over a new connection is answered before anything else is asked, or was given its time. A server that had nothing
+   to be asked then, such as a broker in no route yet, is asked before the first request after there is something.
 6. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
 """
 
@@ -107,6 +108,8 @@ class Network:
         self.troubles = Troubles()
         self._met: set[str] = set()
         """Servers that there was a connection to."""
+        self._ungreeted: set[str] = set()
+        """Servers that had nothing to be asked first when their connection was made."""
         self.on_unwilling: Callable[[str], None] = lambda address: None
         """Told the address after every answer that says that this broker does not do what a master does."""
 
@@ -177,7 +180,7 @@ class Network:
             command = self._signed(command)
         channel = self._channels.get(address)
         left_ms = timeout_ms
-        if channel is None or channel.closed:
+        if channel is None or channel.closed or address in self._ungreeted:
             deadline_ms = monotonic_ms() + timeout_ms
             channel = await self._channel(address, timeout_ms)
             left_ms = self._left_ms(deadline_ms, address, command.code, timeout_ms)
@@ -272,7 +275,7 @@ class Network:
 
     async def _channel(self, address: str, timeout_ms: int) -> Channel:
         channel = self._channels.get(address)
-        if channel is not None and not channel.closed:
+        if channel is not None and not channel.closed and not self._owes_greeting(address):
             return channel
         if self._closed:
             raise client_is_closed(address)
@@ -288,10 +291,13 @@ class Network:
         return dialling.channel
 
     async def _make(self, address: str, dialling: _Dialling) -> None:
+        channel = self._channels.get(address)
+        is_new = channel is None or channel.closed
         try:
-            channel = await self._dial(address, self._connect_timeout_ms, self._on_request, self._lost)
-            if address in self._silent:
-                await self._hear(channel)
+            if channel is None or is_new:
+                channel = await self._dial(address, self._connect_timeout_ms, self._on_request, self._lost)
+                if address in self._silent:
+                    await self._hear(channel)
             await self._greet(channel)
             self._met.add(address)
             self.troubles.worked(address)
@@ -303,7 +309,7 @@ class Network:
         finally:
             del self._dialling[address]
             dialling.done.set()
-        if dialling.channel is not None:
+        if dialling.channel is not None and is_new:
             self._on_connected(address)
 
     async def _hear(self, channel: Channel) -> None:
@@ -325,9 +331,15 @@ class Network:
     async def _greet(self, channel: Channel) -> None:
         """Without an answer in time the connection is used all the same: greetings are repeated."""
         command = self.greeting(channel.address)
-        if command is not None:
+        if command is None:
+            self._ungreeted.add(channel.address)
+        else:
+            self._ungreeted.discard(channel.address)
             with contextlib.suppress(RequestTimeoutError):
                 await channel.call(self._signed(command), CLIENT_GREETING_TIMEOUT_MS)
+
+    def _owes_greeting(self, address: str) -> bool:
+        return address in self._ungreeted and self.greeting(address) is not None
 
     def _away(self, address: str, reason: str) -> None:
         if not self._closed:

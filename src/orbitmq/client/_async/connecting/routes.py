@@ -2,7 +2,7 @@
 
 Rules of this file
 1. A topic is looked up when first needed and from then on refreshed by the client's timer, which is early where a broker takes no
-   connection or does not answer, or none takes messages; users of a route ask again each time.
+   connection or does not answer, none takes messages, or one has left the routes; users of a route ask again each time.
 2. A refresh that fails or finds the topic gone keeps what is known: a name server that has just restarted knows nothing yet.
 3. Only what sends may fall back to the template topic from which a broker creates unknown topics. Such a guess is kept apart:
    `known`, `find` and `get` answer what a name server said of the topic itself, because who consumes by a guess misses queues.
@@ -27,7 +27,7 @@ from orbitmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from orbitmq.limits.client import CLIENT_TOPICS_MAX
+from orbitmq.limits.client import CLIENT_ROUTES_MISSED_MS, CLIENT_TOPICS_MAX
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.bodies import TopicRouteData
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -63,6 +63,8 @@ class Routes:
         """Of brokers, by an address that their master has or had."""
         self._not_created: set[str] = set()
         """Guessed topics of which nothing has said yet that they are there."""
+        self._missed: dict[str, int] = {}
+        """Brokers that have left the routes, and since when (`monotonic_ms`)."""
 
     def known(self, topic: str) -> Route | None:
         return self._routes.get(topic)
@@ -145,6 +147,7 @@ class Routes:
         self._check_room(topic)
         self._note_addresses(route)
         self._routes[topic] = route
+        self._note_missed(told, route)
         self._guessed.pop(topic, None)
         self._not_created.discard(topic)
         if before is not None and before != route:
@@ -215,6 +218,14 @@ class Routes:
         """Whether a broker in one of them has no master at present."""
         return any(route.awaits_master for route in self._all())
 
+    @property
+    def misses_brokers(self) -> bool:
+        """Whether a broker has left the routes lately and is in none: as likely as not it is being started again."""
+        if self._missed:
+            oldest_ms = monotonic_ms() - CLIENT_ROUTES_MISSED_MS
+            self._missed = {name: since_ms for name, since_ms in self._missed.items() if since_ms > oldest_ms}
+        return bool(self._missed)
+
     def reader(self, broker_name: str, wanted_id: int = MASTER_ID) -> str | None:
         for route in self._routes.values():
             address = route.reader(broker_name, wanted_id)
@@ -260,6 +271,13 @@ class Routes:
                 troubles.worked(name)
                 if before is not None and before != address:
                     troubles.worked(before)
+
+    def _note_missed(self, former: Route | None, route: Route) -> None:
+        for name in route.brokers:
+            self._missed.pop(name, None)
+        for name in () if former is None else former.brokers:
+            if not any(name in known.brokers for known in self._all()):
+                self._missed.setdefault(name, monotonic_ms())
 
     def _all(self) -> Iterator[Route]:
         yield from self._routes.values()

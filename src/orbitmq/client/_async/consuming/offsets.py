@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
-from orbitmq.client._async.runtime import log, monotonic_ms
+from orbitmq.client._async.runtime import Seldom, log, monotonic_ms
 from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.errors import ClientError
+from orbitmq.errors import ClientError, ConnectionLostError
 from orbitmq.limits.client import CONSUMER_OFFSET_TIMEOUT_MS
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -33,6 +33,7 @@ class GroupOffsets:
         self._group = group
         self._options = options
         self.table = OwnedOffsets()
+        self._seldom = Seldom()
 
     def open(self) -> None:
         """Before anything is read."""
@@ -65,7 +66,8 @@ class GroupOffsets:
                 self._network.troubles.failed(self._subject(queue), error)
 
     async def persist_surely(self, queues: Iterable[MessageQueue], timeout_ms: int) -> None:
-        """Write what changed of `queues` and wait for the answers, all within `timeout_ms`. A failure is logged: it means redelivery."""
+        """Write what changed of `queues` and wait for the answers, all within `timeout_ms`. A failure means redelivery; it is logged, but
+        of a broker that is away, of which that is said already."""
         deadline_ms = monotonic_ms() + timeout_ms
         for queue, offset in self.table.changed(queues).items():
             try:
@@ -77,13 +79,18 @@ class GroupOffsets:
                     doing=f"committing offset {offset} of {_name(queue)}",
                 )
                 self.table.written(queue, offset)
+            except ConnectionLostError as error:
+                log.debug("offset %d of %s was not written: %s", offset, _name(queue), error)
             except ClientError as error:
-                log.warning(
-                    "offset %d of %s was not written, later messages may be delivered again: %s",
-                    offset,
-                    _name(queue),
-                    error,
-                )
+                unlogged = self._seldom.due()
+                if unlogged is not None:
+                    log.warning(
+                        "offset %d of %s was not written, later messages may be delivered again: %s%s",
+                        offset,
+                        _name(queue),
+                        error,
+                        f"; {unlogged} like it before were not logged" if unlogged else "",
+                    )
 
     async def _stored(self, queue: MessageQueue) -> int | None:
         answer = await self._network.request(
