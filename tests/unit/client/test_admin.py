@@ -9,7 +9,14 @@ from scripted_cluster import NAME_SERVER, Answer, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.clock import ManualClock
-from orbitmq.errors import ClientError, ConfigurationError, ProtocolError, RemoteError, RouteNotFoundError
+from orbitmq.errors import (
+    ClientError,
+    ConfigurationError,
+    ConnectionLostError,
+    ProtocolError,
+    RemoteError,
+    RouteNotFoundError,
+)
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.records import encode_record
 from orbitmq.protocol.remoting.bodies import (
@@ -108,6 +115,22 @@ def test_a_refusal_names_the_broker(run: Run, cluster: Cluster, pair: tuple[Brok
             with pytest.raises(RemoteError, match="creating topic 'new'") as caught:
                 await mq.admin.create_topic("new")
         assert caught.value.address == "b-b:10911"
+
+    run(test)
+
+
+def test_a_change_reaches_the_brokers_behind_one_that_is_away_and_says_where_it_was_made(
+    run: Run, cluster: Cluster, pair: tuple[Broker, Broker]
+) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    pair[1].script(code, ok)
+    pair[0].up = False
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            with pytest.raises(ConnectionLostError) as caught:
+                await mq.admin.create_topic("new")
+        assert "creating topic 'new' was done at b-b, and not as far as is known at b-a" in str(caught.value)
 
     run(test)
 

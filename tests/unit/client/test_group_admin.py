@@ -249,6 +249,21 @@ def test_a_name_server_that_is_away_keeps_write_permission_from_no_other(
     run(test)
 
 
+@pytest.mark.parametrize("names", [("gone:9876", NAME_SERVER), (NAME_SERVER, "gone:9876")])
+def test_a_value_is_kept_by_every_name_server_that_is_there(
+    run: Run, cluster: Cluster, broker: Broker, names: tuple[str, ...]
+) -> None:
+    cluster.name_server.script(RequestCode.PUT_KV_CONFIG, saying(b""))
+
+    async def test() -> None:
+        async with Client(names, clock=ManualClock(), dial=cluster.dial) as mq:
+            with pytest.raises(ConnectionLostError, match="gone:9876"):
+                await mq.admin.put_value("N", "k", "v")
+            assert len(cluster.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1
+
+    run(test)
+
+
 def test_what_name_servers_tell_of_a_broker(run: Run, cluster: Cluster, broker: Broker) -> None:
     def route(perm: int) -> Answer:
         members = BrokerData(broker_name="b-a", cluster="C", broker_addrs={0: "one:1", 1: "two:2"})

@@ -126,10 +126,8 @@ class AccessAdmin(AdminCalls):
         doing: str,
     ) -> dict[Broker, Buffer]:
         """Bodies of the answers of all masters meant."""
-        answers: dict[Broker, Buffer] = {}
-        for target in await self._targets(cluster, broker):
-            answers[target] = (await self._ask(target.address, code, fields, body, doing=doing)).body
-        return answers
+        answers = await self._ask_all(await self._targets(cluster, broker), code, fields, body, doing=doing)
+        return {target: answer.body for target, answer in answers.items()}
 
 
 def _subject(user: str) -> str:

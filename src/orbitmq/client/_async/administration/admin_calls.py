@@ -1,17 +1,26 @@
 """What all administrative calls build on: which brokers there are, and one call to one of them.
 
 Rules of this file
-1. What changes a topic or a group is done on every master meant; the first failure is raised and says where.
+1. What changes a topic, a group or a user is done on every master meant, also where one of them is away. The first failure is raised,
+   and says where it was done and where not. A refusal ends it.
 2. Results are the protocol's own bodies where they say all there is, else small named tuples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client.route import MASTER_ID, Route
-from orbitmq.errors import NotFoundError, RouteNotFoundError
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    NotFoundError,
+    RemoteError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
@@ -88,6 +97,36 @@ class AdminCalls:
                 f"there is no master broker {broker!r}", remedy=f"known are {[master.name for master in masters]}"
             )
         return chosen
+
+    async def _ask_all(
+        self,
+        targets: Sequence[Broker],
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        doing: str,
+    ) -> dict[Broker, Command]:
+        """The same at each of these; their answers."""
+        answers: dict[Broker, Command] = {}
+        failure: ClientError | None = None
+        for target in targets:
+            try:
+                answers[target] = await self._ask(target.address, code, fields, body, doing=doing)
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                failure = failure or error
+            except RemoteError as error:
+                failure = error
+                break
+        if failure is not None:
+            if answers:
+                others = ", ".join(target.name for target in targets if target not in answers)
+                told = ", ".join(target.name for target in answers)
+                failure.remedy = (
+                    f"{doing} was done at {told}, and not as far as is known at {others}: do it again there"
+                )
+            raise failure
+        return answers
 
     async def _ask(
         self,

@@ -66,22 +66,15 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         config = settings or SubscriptionGroupConfig(retry_max_times=retry_max_times)
         config.group_name = group
         targets = await self._targets(cluster, broker)
-        for target in targets:
-            await self._ask(
-                target.address,
-                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-                body=config.encode(),
-                doing=f"creating group {group!r}",
-            )
+        code, doing = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, f"creating group {group!r}"
+        await self._ask_all(targets, code, body=config.encode(), doing=doing)
         return targets
 
     async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> None:
         """Delete a consumer group with its retry and dead-letter topics. An unknown group is no error."""
         fields = {"groupName": group, "cleanOffset": "true" if clean_offsets else "false"}
-        for target in await self.masters(cluster):
-            await self._ask(
-                target.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, doing=f"deleting group {group!r}"
-            )
+        masters = await self.masters(cluster)
+        await self._ask_all(masters, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, doing=f"deleting group {group!r}")
         for topic in (retry_topic(group), dlq_topic(group)):
             await self.delete_topic(topic, cluster=cluster)
 

@@ -81,25 +81,16 @@ class TopicAdmin(AdminCalls):
         if attributes:
             fields["attributes"] = ",".join(f"+{name}={value}" for name, value in attributes.items())
         targets = await self._targets(cluster, broker)
-        for target in targets:
-            await self._ask(
-                target.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, doing=f"creating topic {topic!r}"
-            )
+        await self._ask_all(targets, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, doing=f"creating topic {topic!r}")
         return targets
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages from all masters and from the name servers. An unknown topic is no error."""
-        for target in await self.masters(cluster):
-            await self._ask(
-                target.address,
-                RequestCode.DELETE_TOPIC_IN_BROKER,
-                {"topic": topic},
-                doing=f"deleting topic {topic!r}",
-            )
+        masters = await self.masters(cluster)
+        doing = f"deleting topic {topic!r}"
+        await self._ask_all(masters, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}, doing=doing)
         fields = {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
-        await self._client.name_servers.request_all(
-            RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, doing=f"deleting topic {topic!r}"
-        )
+        await self._client.name_servers.request_all(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, doing=doing)
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Bounds of every queue of a topic, over all its brokers."""

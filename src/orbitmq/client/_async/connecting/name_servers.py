@@ -103,6 +103,13 @@ class NameServers:
     async def request_all(
         self, code: RequestCode, fields: dict[str, str] | None = None, body: Buffer = b"", *, doing: str
     ) -> None:
-        """The same request to every name server, as changes of their data need; the first failure is raised."""
+        """The same request to every name server, as changes of their data need, also where one of them is away; the first failure is
+        raised. A refusal ends it."""
+        failure: ConnectionLostError | RequestTimeoutError | None = None
         for address in self.choice:
-            await self.network.request(address, code, fields, body, timeout_ms=self._timeout_ms, doing=doing)
+            try:
+                await self.network.request(address, code, fields, body, timeout_ms=self._timeout_ms, doing=doing)
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure

@@ -1,7 +1,8 @@
 """What all administrative calls build on: which brokers there are, and one call to one of them.
 
 Rules of this file
-1. What changes a topic or a group is done on every master meant; the first failure is raised and says where.
+1. What changes a topic, a group or a user is done on every master meant, also where one of them is away. The first failure is raised,
+   and says where it was done and where not. A refusal ends it.
 2. Results are the protocol's own bodies where they say all there is, else small named tuples.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/administration/admin_calls.py: change that file and run `make generate`.
