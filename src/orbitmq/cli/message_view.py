@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orbitmq.cli.instants import instant
@@ -59,6 +60,15 @@ def table_view(view: dict[str, object]) -> dict[str, object]:
     if len(text) > BODY_CHARS_IN_TABLE:
         text = f"{text[:BODY_CHARS_IN_TABLE]}... ({view.get('body_bytes')} bytes)"
     return {**view, "body": text}
+
+
+def with_contents(
+    row: dict[str, object], tag: str | None, properties: Mapping[str, str], body: bytes
+) -> dict[str, object]:
+    """What is known of a message that waits, and what it holds."""
+    text, encoding = body_text(body)
+    contents = {"body_bytes": len(body), "body": text, "body_encoding": encoding}
+    return {**row, "tag": tag, "properties": dict(properties), **contents}
 
 
 def body_of(record: Record) -> bytes:

@@ -117,16 +117,9 @@ def show(
     if isinstance(found, TimerOutcome):
         _show_outcome(found)
         raise typer.Exit(ExitCode.NOT_FOUND)
-    from orbitmq.cli.message_view import body_text, table_view
+    from orbitmq.cli.message_view import table_view, with_contents
 
-    text, encoding = body_text(found.body)
-    record = timer_row(found.timer) | {
-        "tag": found.tag,
-        "properties": dict(found.properties),
-        "body_bytes": len(found.body),
-        "body": text,
-        "body_encoding": encoding,
-    }
+    record = with_contents(timer_row(found.timer), found.tag, found.properties, found.body)
     show_record(record if chosen_output() is Output.JSON else table_view(record))
 
 

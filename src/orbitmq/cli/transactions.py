@@ -63,16 +63,9 @@ def show(transaction: IdArgument) -> None:
     if found is None:
         note(f"no broker knows a transaction {transaction!r}")
         raise typer.Exit(ExitCode.NOT_FOUND)
-    from orbitmq.cli.message_view import body_text, table_view
+    from orbitmq.cli.message_view import table_view, with_contents
 
-    text, encoding = body_text(found.body)
-    record = _row(found.transaction) | {
-        "tag": found.tag,
-        "properties": dict(found.properties),
-        "body_bytes": len(found.body),
-        "body": text,
-        "body_encoding": encoding,
-    }
+    record = with_contents(_row(found.transaction), found.tag, found.properties, found.body)
     show_record(record if chosen_output() is Output.JSON else table_view(record))
 
 

@@ -9,9 +9,8 @@ A record is JSON of version 1 in the topic `orbitmq_sys_tables`:
   The name stands in a property as well, so that consume queues know without reading the record.
 
 Rules of this file
-1. A field that older programs may ignore can be added to version 1. Whatever they would get wrong without it needs version 2.
-2. A record has a bounded size, or one key.
-3. A record that cannot be read is reported with where it was; it is never taken for another.
+1. A record has a bounded size, or one key.
+2. How versions follow each other, and what becomes of a record that cannot be read: `versioned_json`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from orbitmq.errors import RecordError
 from orbitmq.limits.broker import TABLE_RECORD_BYTES_MAX
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
+from orbitmq.protocol.versioned_json import decode_versioned
 
 VERSION: Final = 1
 
@@ -65,10 +64,6 @@ class Ended(msgspec.Struct, frozen=True, tag_field="kind", tag="ended"):
 
 
 Record = Changed | Dropped | Ended
-
-
-class _RecordVersion(msgspec.Struct):
-    version: int
 
 
 _DECODER: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
@@ -121,16 +116,5 @@ def encode_ended(topic: str) -> tuple[bytes, bytes]:
 
 def decode(data: bytes, where: str) -> Record:
     """The record of a stored form. RecordError, which says `where` it was, when it is none or of a newer version."""
-    try:
-        version = msgspec.json.decode(data, type=_RecordVersion).version
-        if version == VERSION:
-            return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RecordError(
-            f"the record of a table at {where} cannot be read: {error}",
-            remedy="look at the table that misses something, and change it again; the record stays as it is",
-        ) from error
-    raise RecordError(
-        f"the record of a table at {where} has version {version}, this program knows version {VERSION}",
-        remedy="run the release of orbitmq that wrote it, or a later one",
-    )
+    remedy = "look at the table that misses something, and change it again; the record stays as it is"
+    return decode_versioned(data, _DECODER, VERSION, what="a table", where=where, remedy=remedy)

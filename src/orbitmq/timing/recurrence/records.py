@@ -8,10 +8,9 @@ A record is JSON of version 1:
 * `{"version": 1, "kind": "deleted", "name": ..., "generation": ...}`.
 
 Rules of this file
-1. A field that older programs may ignore can be added to version 1; they ignore it, and a definition that they write anew lacks it.
-   Whatever they would get wrong without it needs version 2, which they refuse.
-2. A record that cannot be read is reported with where it was; it is never taken for another.
-3. Reading applies records in their order and does not judge rules: a rule that is not usable any more is for its owner to show.
+1. How versions follow each other, and what becomes of a record that cannot be read: `versioned_json`. A definition that an older program
+   writes anew lacks what it did not know.
+2. Reading applies records in their order and does not judge rules: a rule that is not usable any more is for its owner to show.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.errors import RecordError
+from orbitmq.protocol.versioned_json import decode_versioned
 from orbitmq.timing.recurrence.state import RecurringState, RunProgress
 
 VERSION: Final = 1
@@ -47,10 +46,6 @@ class Deleted(msgspec.Struct, frozen=True, tag_field="kind", tag="deleted"):
 Record = Defined | Progressed | Deleted
 
 
-class _Head(msgspec.Struct):
-    version: int
-
-
 _DECODER: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
 
 
@@ -73,19 +68,8 @@ def encode(record: Record) -> bytes:
 
 def decode(data: bytes, where: str) -> Record:
     """The record of a stored form. RecordError, which says `where` it was, when it is none or of a newer version."""
-    try:
-        version = msgspec.json.decode(data, type=_Head).version
-        if version == VERSION:
-            return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RecordError(
-            f"the record of a recurring message at {where} cannot be read: {error}",
-            remedy="define the recurring message again; the record stays as it is",
-        ) from error
-    raise RecordError(
-        f"the record of a recurring message at {where} has version {version}, this program knows version {VERSION}",
-        remedy="run the release of orbitmq that wrote it, or a later one",
-    )
+    remedy = "define the recurring message again; the record stays as it is"
+    return decode_versioned(data, _DECODER, VERSION, what="a recurring message", where=where, remedy=remedy)
 
 
 def replay(state: RecurringState | None, record: Record) -> RecurringState | None:

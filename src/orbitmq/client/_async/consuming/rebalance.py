@@ -7,9 +7,7 @@ Rules of this file
    it is given up when nothing of it is in hand, by force only when its lock would not hold any longer.
 3. A queue that comes from another member is taken after a short pause, one for all queues of a run, which lets that member write its
    offset: fewer repeats. Consumers in order need none: they wait for the lock.
-4. Runs happen every 20 s, at once when a broker or a route says so, and after one, two, four ... seconds while they stay incomplete
-   (every second while another member holds a lock, or a topic of dead letters is not there). Two runs are at least
-   `REBALANCE_INTERVAL_MIN_MS` apart: with the pause a queue of a member that has left is taken within a second.
+4. Runs happen when `rebalance_pace` says; with rule 3's pause a queue of a member that has left is taken within a second.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from collections.abc import Mapping
 
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
+from orbitmq.client._async.consuming.rebalance_pace import RebalancePace
 from orbitmq.client._async.parts import Member
-from orbitmq.client._async.runtime import Event, Lock, log, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.consuming.allocation import share as share_of
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError, ProtocolError
@@ -30,12 +29,9 @@ from orbitmq.limits.client import (
     QUEUE_LOCK_RENEW_AGAIN_MS,
     QUEUE_LOCK_RENEW_MS,
     REBALANCE_IN_HAND_WAIT_MS,
-    REBALANCE_INTERVAL_MIN_MS,
-    REBALANCE_INTERVAL_MS,
-    REBALANCE_RETRY_MS,
     REBALANCE_TAKE_OVER_PAUSE_MS,
 )
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -47,42 +43,23 @@ class Rebalance:
 
     def __init__(self, consumer: Member) -> None:
         self._consumer = consumer
-        self._wake = Event()
-        self._one_at_a_time = Lock()
-        self._last_run_ms: int | None = None
+        self._pace = RebalancePace()
         self._fresh: list[MessageQueue] = []
         self._lock_refused = False
-        self._missing: set[str] = set()
-        """Topics that were not there in the last run."""
         self._members_by_broker: dict[str, list[str]] = {}
         self.member_ids: tuple[str, ...] = ()
         self.owned: dict[MessageQueue, OwnedQueue] = {}
 
     def soon(self) -> None:
         """Something changed: run as soon as the minimum interval allows."""
-        self._wake.set()
+        self._pace.soon()
 
     async def run_forever(self) -> None:
-        pause_ms = REBALANCE_RETRY_MS
-        while True:
-            if await self.run():
-                pause_ms = REBALANCE_RETRY_MS
-                await wait_event(self._wake, REBALANCE_INTERVAL_MS)
-            elif self._lock_refused:
-                await wait_event(self._wake, REBALANCE_RETRY_MS)
-            elif await wait_event(self._wake, pause_ms) or any(topic.startswith(DLQ_PREFIX) for topic in self._missing):
-                pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
-            else:
-                pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
-            since_ms = monotonic_ms() - (self._last_run_ms or 0)
-            if since_ms < REBALANCE_INTERVAL_MIN_MS:
-                await sleep_ms(REBALANCE_INTERVAL_MIN_MS - since_ms)
+        await self._pace.follow(self.run, lambda: self._lock_refused)
 
     async def run(self) -> bool:
         """One run over all topics; False when something could not be done and should be tried again soon."""
-        async with self._one_at_a_time:
-            self._wake.clear()
-            self._last_run_ms = monotonic_ms()
+        async with self._pace.run():
             self._fresh = []
             self._lock_refused = False
             self._members_by_broker.clear()
@@ -123,7 +100,7 @@ class Rebalance:
         for queue in offsets:
             if queue in self.owned:
                 self.owned[queue].messages.drop()
-        async with self._one_at_a_time:  # a run that takes or gives up one of them would write another offset
+        async with self._pace.one_at_a_time:  # a run that takes or gives up one of them would write another offset
             for queue, offset in offsets.items():
                 owned = self.owned.get(queue)
                 if owned is not None:
@@ -169,11 +146,11 @@ class Rebalance:
         consumer = self._consumer
         route = await consumer.client.routes.find(topic)
         if route is None:
-            if topic not in self._missing and not topic.startswith(RETRY_PREFIX):
+            if topic not in self._pace.missing and not topic.startswith(RETRY_PREFIX):
                 log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
-            self._missing.add(topic)
+            self._pace.missing.add(topic)
             return False
-        self._missing.discard(topic)
+        self._pace.missing.discard(topic)
         balanced = True
         if consumer.options.broadcasting:
             share = set(route.subscribe_queues)

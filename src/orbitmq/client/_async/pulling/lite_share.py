@@ -5,7 +5,7 @@ Rules of this file
    a route leaves what is read.
 2. A queue is given up only after its finished progress was written, or the attempt to write it has failed.
 3. A queue that comes from another member is taken after a short pause, which lets that member write its offset: fewer repeats.
-4. Runs happen when those of other consumers do (see `rebalance`).
+4. Runs happen when those of other consumers do (see `rebalance_pace`).
 5. For chosen queues nobody is asked and nobody is told: who chooses keeps readers apart.
 """
 
@@ -15,21 +15,18 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
+from orbitmq.client._async.consuming.rebalance_pace import RebalancePace
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.pulling.queue_reader import QueueReader
-from orbitmq.client._async.runtime import Event, Lock, Tasks, log, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.runtime import Tasks, log, sleep_ms
 from orbitmq.client.consuming.allocation import share as share_of
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.limits.client import (
-    REBALANCE_INTERVAL_MIN_MS,
-    REBALANCE_INTERVAL_MS,
-    REBALANCE_RETRY_MS,
     REBALANCE_TAKE_OVER_PAUSE_MS,
 )
-from orbitmq.protocol.names import DLQ_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -62,42 +59,25 @@ class LiteShare:
 
     def __init__(self, consumer: LiteReader) -> None:
         self._consumer = consumer
-        self._wake = Event()
-        self._one_at_a_time = Lock()
-        self._last_run_ms: int | None = None
+        self._pace = RebalancePace()
         self._stopped = False
-        self._missing: set[str] = set()
-        """Topics that were not there in the last run."""
         self.chosen: frozenset[MessageQueue] | None = None
         self.member_ids: tuple[str, ...] = ()
 
     def soon(self) -> None:
         """Something changed: run as soon as the minimum interval allows."""
-        self._wake.set()
+        self._pace.soon()
 
     def stop(self) -> None:
         """Take nothing more, also not in a run that is under way."""
         self._stopped = True
 
     async def run_forever(self) -> None:
-        pause_ms = REBALANCE_RETRY_MS
-        while True:
-            if await self.run():
-                pause_ms = REBALANCE_RETRY_MS
-                await wait_event(self._wake, REBALANCE_INTERVAL_MS)
-            elif await wait_event(self._wake, pause_ms) or any(topic.startswith(DLQ_PREFIX) for topic in self._missing):
-                pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
-            else:
-                pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
-            since_ms = monotonic_ms() - (self._last_run_ms or 0)
-            if since_ms < REBALANCE_INTERVAL_MIN_MS:
-                await sleep_ms(REBALANCE_INTERVAL_MIN_MS - since_ms)
+        await self._pace.follow(self.run, lambda: False)
 
     async def run(self) -> bool:
         """One run over all topics; False when something could not be done and should be tried again soon."""
-        async with self._one_at_a_time:
-            self._wake.clear()
-            self._last_run_ms = monotonic_ms()
+        async with self._pace.run():
             complete = True
             troubles, group = self._consumer.client.network.troubles, self._consumer.group
             for topic in tuple(self._consumer.subscriptions):
@@ -116,7 +96,7 @@ class LiteShare:
     async def keep_only(self, *, topics: Iterable[str] | None = None) -> None:
         """Give up what is no longer wanted: topics that are not among these, or queues that are no longer chosen."""
         kept = None if topics is None else set(topics)
-        async with self._one_at_a_time:  # a run under way may be taking some of them
+        async with self._pace.one_at_a_time:  # a run under way may be taking some of them
             for queue, owned in tuple(self._consumer.queues.owned.items()):
                 if (kept is not None and queue.topic not in kept) or (
                     self.chosen is not None and queue not in self.chosen
@@ -136,7 +116,7 @@ class LiteShare:
     async def begin_again(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Take those of the queues that are read anew, at these offsets."""
         queues = self._consumer.queues
-        async with self._one_at_a_time:  # a run under way would take one again before its new offset is written
+        async with self._pace.one_at_a_time:  # a run under way would take one again before its new offset is written
             for queue, offset in offsets.items():
                 owned = queues.owned.get(queue)
                 if owned is not None:
@@ -153,11 +133,11 @@ class LiteShare:
         consumer = self._consumer
         route = await consumer.client.routes.find(topic)
         if route is None:
-            if topic not in self._missing:
+            if topic not in self._pace.missing:
                 log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
-            self._missing.add(topic)
+            self._pace.missing.add(topic)
             return False
-        self._missing.discard(topic)
+        self._pace.missing.discard(topic)
         own_id = consumer.client.client_id
         broker_name, address = some_broker(route)
         members = await member_ids(consumer.client, consumer.group, address)
