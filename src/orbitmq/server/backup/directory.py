@@ -14,6 +14,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ NEXT_FILE: Final = "backup.next"
 STORE: Final = "store"
 NEW: Final = "new"
 PRIVATE_MODE: Final = 0o700
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a system answers where there is no room left."""
 
 
 def make_private(files: Files, root: Path) -> None:

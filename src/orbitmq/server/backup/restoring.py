@@ -16,7 +16,7 @@ import msgspec
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.server.backup.digest import PieceDigest
-from orbitmq.server.backup.directory import BackupDirectory, contents, make_private
+from orbitmq.server.backup.directory import FULL, BackupDirectory, contents, make_private
 from orbitmq.server.backup.manifest import BackupFile, BackupManifest
 from orbitmq.server.backup.parts import LOG
 from orbitmq.store.files import Files
@@ -96,6 +96,14 @@ def restore_backup(files: Files, backup: Path, root: Path, *, commit_log: Path |
         lock = files.lock_dir(root)
         try:
             _make(files, opened, manifest, root, commit_log or root / LOG)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            full = min(places, key=lambda place: files.disk_usage(place).free_bytes)
+            raise StoreError(
+                f"there is no room left for {full}: {files.disk_usage(full).free_bytes} bytes are free; what is there so far is no store",
+                remedy="empty the directory again, and restore where there is room",
+            ) from error
         finally:
             lock.release()
         return _report(root, manifest, [])

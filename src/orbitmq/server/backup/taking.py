@@ -16,7 +16,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
 from orbitmq.limits.store import BACKUP_QUIET_NS, BACKUP_TRIES_MAX
 from orbitmq.server.backup.digest import PieceDigest
-from orbitmq.server.backup.directory import BackupDirectory
+from orbitmq.server.backup.directory import FULL, BackupDirectory
 from orbitmq.server.backup.manifest import (
     BackupFile,
     BackupManifest,
@@ -60,7 +59,6 @@ from orbitmq.timing.rocketmq.wheel import WHEEL_FILE
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE as PENDING_FILE
 from orbitmq.units import NS_PER_MS
 
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 TIMER_INDEX_MANIFEST: Final = f"{INDEX_DIRECTORY}/{MANIFEST}"
 _PRIVATE: Final = 0o077
 """Bits of a mode that nobody else has at a private file."""

@@ -114,6 +114,21 @@ def test_what_a_restore_leaves_behind_that_was_killed_is_no_store(backup: Path, 
         LittleStore(tmp_path / "new")
 
 
+def test_a_restore_without_room_says_so_and_leaves_no_store(backup: Path, tmp_path: Path) -> None:
+    class Full(OsFiles):
+        __slots__ = ()
+
+        def rename(self, source: Path, target: Path) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(
+        StoreError, match=r"there is no room left for .*new: \d+ bytes are free; what is there so far is no store"
+    ):
+        restore_backup(Full(), backup, tmp_path / "new")
+    with pytest.raises(OrbitError):
+        LittleStore(tmp_path / "new")
+
+
 def test_a_missing_file_is_found(backup: Path, tmp_path: Path) -> None:
     (backup / "store" / "checkpoint").unlink()
     assert verify_backup(FILES, backup).damaged == ["checkpoint"]
