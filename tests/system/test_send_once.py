@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from urllib.request import urlopen
 
 from server_process import ServedProcess, free_ports, until
 
@@ -30,6 +32,8 @@ def test_an_order_sent_again_by_another_program_after_a_crash_is_stored_once(
     assert (other.queue, other.queue_offset) != (first.queue, first.queue_offset)
     facts = server.runtime()
     assert (facts["orbitmqRepeatedSends"], facts["orbitmqOnceFullestOwner"].partition(" ")[2]) == ("1", "^orders")
+    with urlopen(f"http://127.0.0.1:{server.http_port}/readyz") as ready:
+        assert json.load(ready)["onceMemory"]["owner"] == "^orders"
     server.stop()
 
 

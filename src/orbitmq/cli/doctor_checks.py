@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
+from orbitmq.limits.broker import ONCE_MEMORY_NOTICE_RATIO
 from orbitmq.limits.cli import DOCTOR_ANSWER_TIMEOUT_S, DOCTOR_FILES_MIN, DOCTOR_READY_BYTES_MAX
 from orbitmq.limits.server import CERTIFICATE_EXPIRY_NOTICE_MS, CONNECTIONS_MAX, DESCRIPTORS_MAX
 
@@ -367,8 +368,8 @@ def _begins_http2(host: str, number: int, tls: ssl.SSLContext | None) -> bool:
 
 
 def readiness(number: int) -> list[Result]:
-    """The port for metrics and health is free, or a server there says that it is ready, or why it is not; and how long its certificate
-    is good."""
+    """The port for metrics and health is free, or a server there says that it is ready, or why it is not; how long its certificate is
+    good, and how full its memory of idempotent sends is."""
     import http.client
 
     check, where = "http port", f"127.0.0.1:{number}"
@@ -383,15 +384,28 @@ def readiness(number: int) -> list[Result]:
             )
         reasons = [str(reason["text"]) for reason in facts.get("reasons", ())]
         left_s = facts.get("certificateExpirySeconds")
-        ends = [] if left_s is None else [certificate(int(left_s))]
+        more = [] if left_s is None else [certificate(int(left_s))]
+        if (memory := facts.get("onceMemory")) is not None:
+            more.append(once_memory(str(memory["owner"]), float(memory["ratio"])))
     except ConnectionRefusedError:
         return [Result(Level.OK, check, f"{where} is free")]
     except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, AttributeError) as problem:
         remedy = "give the server another port with --http-port, or stop what listens there"
         return [Result(Level.WARN, check, f"{where} is in use, and no orbitmq answers: {problem}", remedy)]
     if reasons:
-        return [Result(Level.FAIL, check, f"{where}: not ready: {'; '.join(reasons)}", "see docs/operations.md"), *ends]
-    return [Result(Level.OK, check, f"{where}: the server there is ready"), *ends]
+        return [Result(Level.FAIL, check, f"{where}: not ready: {'; '.join(reasons)}", "see docs/operations.md"), *more]
+    return [Result(Level.OK, check, f"{where}: the server there is ready"), *more]
+
+
+def once_memory(owner: str, ratio: float) -> Result:
+    """The owner of keys of idempotent sends that is nearest to its bound has room for more."""
+    check, found = "once keys", f"{owner!r} has {ratio:.0%} of the memory that it may have"
+    remedy = "take shorter windows or sooner epochs, or raise idempotenceMemoryMax: docs/howto/send-once.md"
+    if ratio >= 1:
+        return Result(Level.FAIL, check, f"{found}: its new keys are refused", remedy)
+    if ratio > ONCE_MEMORY_NOTICE_RATIO:
+        return Result(Level.WARN, check, f"{found}; at 100% its new keys are refused", remedy)
+    return Result(Level.OK, check, found)
 
 
 def certificate(left_s: int) -> Result:

@@ -203,6 +203,9 @@ ONCE_MEMORY_BYTES_MAX: Final = 384 * 1024 * 1024
 """Default of `idempotenceMemoryMax`: 2.5 million keys of small epochs, 8.3 million of large ones. One owner may have three quarters: a
 stream's first batch of five million rows at one broker, and one of a million behind it."""
 
+ONCE_MEMORY_NOTICE_RATIO: Final = 0.8
+"""How much of the memory that it may have an owner has before `orbitmq doctor` warns, as the alert `OrbitmqOnceMemory` does."""
+
 ONCE_FINISHED_MAX: Final = 100_000
 """Finished scopes and batches remembered at a time, 700 bytes each: one every 2.6 s for three days. Beyond it the oldest goes, and a
 repeat of that one is stored again."""

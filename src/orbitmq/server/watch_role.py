@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.clock import Clock
 from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
@@ -192,6 +194,7 @@ class WatchRole:
 
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
+        self.watching.figures.append(partial(_once_memory, derived.idempotence))
 
     def watch_replication(self, role: ReplicationRole | GroupRole) -> None:
         """Of a broker, whose role may change. A slave that follows nobody is not ready; a master that lacks copies serves, and says so."""
@@ -258,3 +261,9 @@ def _identity(settings: ServerSettings) -> list[tuple[str, str]]:
         return [("cluster", own.broker_cluster_name), ("node_type", "broker"), ("node_id", own.broker_name)]
     address = f"{settings.host}:{settings.nameserver_port}"
     return [("cluster", ""), ("node_type", "nameserver"), ("node_id", address)]
+
+
+def _once_memory(sends: Idempotence | None) -> dict[str, object]:
+    """The owner of keys that is nearest to its bound, and how near; nothing where nobody has keys."""
+    owner, ratio = ("", 0.0) if sends is None else sends.memory.fullest
+    return {"onceMemory": {"owner": owner, "ratio": round(ratio, 4)}} if owner else {}

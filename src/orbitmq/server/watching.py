@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,6 +57,8 @@ class Watching:
         self.readiness: list[Readiness] = []
         self.remarks: list[Readiness] = []
         """What is wrong and keeps no client away: told by `/readyz` beside whatever it answers."""
+        self.figures: list[Callable[[], Mapping[str, object]]] = []
+        """What `/readyz` tells besides, for `orbitmq doctor`."""
         self.certificate: CertificateFiles | None = None
         """The certificate of the ports, whose end `/readyz` tells. It is no reason against readiness: plain connections go on."""
         self._clock = clock
@@ -105,6 +107,8 @@ class Watching:
             facts["reasons"] = [reason._asdict() for reason in reasons]
         if remarks := [remark._asdict() for part in self.remarks for remark in part()]:
             facts["remarks"] = remarks
+        for figures in self.figures:
+            facts.update(figures())
         if self.certificate is not None:
             facts["certificateExpirySeconds"] = self.certificate.left_ms // 1_000
         return HttpAnswer(503 if reasons else 200, JSON, msgspec.json.encode(facts) + b"\n")

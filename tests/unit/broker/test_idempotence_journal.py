@@ -437,3 +437,17 @@ def test_an_end_that_finds_no_room_is_written_with_the_next_save(
     little.advance(300)
     little.kill()
     assert known(LittleStore(tmp_path), "a") is None
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [(0, 1_000, [300, 100, 200]), (0, 100, []), (301, 1_000, []), (100, 300, [100, 200]), (200, 201, [200])],
+)
+def test_the_keys_between_two_positions_are_found_in_any_order(tmp_path, begin, end, expected):
+    journal = KeyJournal(OsFiles(), tmp_path / JOURNAL_FILE)
+    entries = [entry_of(position, pack(position, 7, 1)) for position in (300, 100, 200)]
+    journal.append([encode_keys("gone", 1, 5, entries), encode_keys("^T", 1, 5, entries), encode_keys("^T", 2, 5, [])])
+    found = journal.keys_between(begin, end, {("^T", 1), ("^T", 2)})
+    assert [place >> 96 for block in found for _, place in block.places()] == expected
+    assert {(block.scope, block.epoch) for block in found} <= {("^T", 1)}
+    journal.close()

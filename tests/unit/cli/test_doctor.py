@@ -238,6 +238,23 @@ def test_the_end_of_the_certificate_is_told(left_s: int, level: Level, found: st
     assert found in certificate.found
 
 
+@pytest.mark.parametrize(
+    ("ratio", "level", "found"),
+    [
+        (0.124, Level.OK, "'^orders' has 12% of the memory that it may have"),
+        (0.81, Level.WARN, "has 81% of the memory that it may have; at 100% its new keys are refused"),
+        (1.0, Level.FAIL, "has 100% of the memory that it may have: its new keys are refused"),
+    ],
+)
+def test_how_full_the_memory_of_keys_is_is_told(ratio: float, level: Level, found: str) -> None:
+    body = b'{"status":"ready","onceMemory":{"owner":"^orders","ratio":%f}}' % ratio
+    listener, number = answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with listener:
+        _, memory = doctor_checks.readiness(number)
+    assert (memory.level, memory.check, bool(memory.remedy)) == (level, "once keys", level is not Level.OK)
+    assert found in memory.found
+
+
 def test_doctor_says_whether_rocketmq_may_start(tmp_path: Path) -> None:
     assert doctor_checks.hand_over(tmp_path) == []
     (tmp_path / "timerwheel").write_bytes(bytes(4_096 * 32))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ from orbitmq.broker.idempotence.finished import Finished, FinishedEpochs, batch_
 from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, WINDOW_PREFIX, SendIdentity
 from orbitmq.broker.idempotence.owners import TIMES_FREE, Owners, crowd_of
 from orbitmq.broker.idempotence.packed_keys import PAGE_KEYS, Page
-from orbitmq.broker.idempotence.scope_names import ScopeNames
+from orbitmq.broker.idempotence.scope_names import ScopeNames, ScopeState
 from orbitmq.broker.idempotence.windows import Windows, end_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.broker import (
@@ -76,16 +76,6 @@ def pack(physical_offset: int, queue_offset: int, queue_id: int) -> int:
 
 def unpack(place: int) -> SentPlace:
     return SentPlace(place >> 96, place >> 32 & 0xFFFFFFFFFFFFFFFF, place & 0xFFFFFFFF)
-
-
-class ScopeState(NamedTuple):
-    """What is known of a scope, for who asks for it."""
-
-    name: str
-    epoch: int
-    key_count: int
-    previous_epoch: int | None
-    finished_epoch: int | None
 
 
 class KeyMemory:
@@ -263,16 +253,14 @@ class KeyMemory:
         return keys
 
     def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:
-        """`keep` for many sends of one epoch, given as digest and place. Cost: about 1 us each."""
+        """`keep` for many sends of one epoch, given as digest and place. Cost: about 1.5 us each."""
         keys: EpochKeys | None
         if name.startswith(WINDOW_PREFIX):
             keys = self.windows.enter(name, epoch)
         else:
             keys = self._enter(name, epoch, wall_ms, steady_ms) or self._epoch_before(name, epoch)
-        if keys is None:
-            return
-        for digest, place in places:
-            self._put_earlier(keys, digest, place)
+        if keys is not None:
+            self._put_earlier(keys, places)
 
     def keep_earlier(
         self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int
@@ -291,8 +279,7 @@ class KeyMemory:
         if keys is None:
             return None, []
         new = [(digest, place) for digest, place in places if keys.get(digest) is None]
-        for digest, place in new:
-            self._put_earlier(keys, digest, place)
+        self._put_earlier(keys, new)
         return keys, new
 
     def _epoch_before(self, name: str, epoch: int) -> EpochKeys | None:
@@ -305,10 +292,21 @@ class KeyMemory:
         scope.previous = EpochKeys(name, epoch, scope.owner)
         return scope.previous
 
-    def _put_earlier(self, keys: EpochKeys, digest: int, place: int) -> None:
-        """`_put`, in any order."""
-        self._put(keys, digest, place)
-        keys.first_position = min(keys.first_position, place >> 96)
+    def _put_earlier(self, keys: EpochKeys, places: Iterable[tuple[int, int]]) -> None:
+        """`_put` for many, in any order."""
+        put = keys.put
+        lowest = -1
+        key_count = taken_bytes = 0
+        for digest, place in places:
+            if place < lowest or lowest < 0:
+                lowest = place
+            if taken := put(digest, place):
+                key_count += 1
+                taken_bytes += taken
+        if lowest >= 0:
+            keys.first_position = min(keys.first_position, lowest >> 96)
+        self.key_count += key_count
+        self._owners.takes(keys.owner, taken_bytes)
 
     def _put(self, keys: EpochKeys, digest: int, place: int) -> None:
         taken = keys.put(digest, place)

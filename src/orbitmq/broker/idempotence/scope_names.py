@@ -11,11 +11,22 @@ Rules of this file
 from __future__ import annotations
 
 from itertools import islice
+from typing import NamedTuple
 
 from orbitmq.broker.idempotence.finished import EVERY_PART, batch_of
 from orbitmq.limits.broker import SCOPE_BEGINNINGS_MAX
 
 Names = dict[str, None]
+
+
+class ScopeState(NamedTuple):
+    """What is known of a scope, for who asks for it."""
+
+    name: str
+    epoch: int
+    key_count: int
+    previous_epoch: int | None
+    finished_epoch: int | None
 
 
 class ScopeNames:
