@@ -33,6 +33,13 @@ _LACKS: Final = re.compile(
 _HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor")
 
 
+def is_sparks(error: BaseException) -> bool:
+    """Whether an error is of PySpark, or of the JVM where PySpark has no class for it."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j")
+
+
 def worker_problem(text: str, python: str | None = None) -> str | None:
     """What a worker's Python lacks by the text of a job's failure, with its host where Spark says it. python: the path, if it is known."""
     if ours := _OURS.search(text):

@@ -26,7 +26,7 @@ from orbitmq.errors import SparkWorkerError
 from orbitmq.limits.spark import SPARK_WORKER_ANSWER_MS, SPARK_WORKER_PROBES
 from orbitmq.release import VERSION
 from orbitmq.spark.carrying import Carried
-from orbitmq.spark.worker_failures import REMEDY, worker_problem
+from orbitmq.spark.worker_failures import REMEDY, is_sparks, worker_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +171,6 @@ class _Probe(Carried):
 
 
 def _ask_workers(spark: SparkSession, python: str | None) -> None:
-    from pyspark.errors import PySparkException
     from pyspark.sql.functions import udf
 
     # Rows of this form travel without Arrow, which a bare Python lacks: then the error is Spark's and names no package of ours.
@@ -179,8 +178,7 @@ def _ask_workers(spark: SparkSession, python: str | None) -> None:
     try:
         spark.range(SPARK_WORKER_PROBES).select(probe("id")).collect()
     except Exception as error:
-        is_sparks = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j")
-        problem = worker_problem(str(error), python) if is_sparks else None
+        problem = worker_problem(str(error), python) if is_sparks(error) else None
         if problem is None:
             raise
         raise SparkWorkerError(problem) from error

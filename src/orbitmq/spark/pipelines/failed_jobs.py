@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from orbitmq.errors import OrbitError, SparkJobError, SparkWorkerError
-from orbitmq.spark.worker_failures import worker_problem
+from orbitmq.spark.worker_failures import is_sparks, worker_problem
 
 _OURS: Final = re.compile(r"^(?:.*\b)?orbitmq\.errors\.\w+: (.+)$", re.MULTILINE)
 
@@ -37,20 +37,12 @@ def was_caused_by(error: SparkJobError, kind: type[OrbitError]) -> bool:
 def job_errors(doing: str) -> Iterator[None]:
     """Errors of Spark become a `SparkJobError` that says what was done, and why it failed; a `SparkWorkerError` where a worker's Python
     is the reason."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except PySparkException as error:
-        raise _job_error(doing, str(error)) from error
     except Exception as error:
-        if not type(error).__module__.startswith("py4j"):  # a failure in the JVM that PySpark has no class for
+        if not is_sparks(error):
             raise
-        raise _job_error(doing, str(error)) from error
-
-
-def _job_error(doing: str, text: str) -> SparkJobError:
-    problem = worker_problem(text)
-    if problem is not None:
-        return SparkWorkerError(f"{doing} failed: {problem}")
-    return SparkJobError(f"{doing} failed: {reason_of(text)}")
+        problem = worker_problem(str(error))
+        if problem is not None:
+            raise SparkWorkerError(f"{doing} failed: {problem}") from error
+        raise SparkJobError(f"{doing} failed: {reason_of(str(error))}") from error

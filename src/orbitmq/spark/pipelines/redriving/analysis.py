@@ -22,6 +22,7 @@ from orbitmq.protocol.names import DLQ_PREFIX, dlq_topic
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.durable import make_directory, replace_content
 from orbitmq.spark.log_files.places import place_at
+from orbitmq.spark.pipelines.condition import stored_between
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import Setting, TimeKind, pipeline
@@ -82,21 +83,12 @@ def dead_letters(spark: SparkSession, *, settings: DeadLetterSettings, run: Run 
 def _counts(spark: SparkSession, settings: DeadLetterSettings) -> DataFrame:
     from pyspark.sql import functions as F
 
-    from orbitmq.spark.archives import archive, kinds_of
+    from orbitmq.spark.pipelines.redriving.letter_sources import archived_letters
 
-    frame = archive(settings.archive, spark=spark)
-    kinds = kinds_of(frame, settings.archive, _NEEDED, "counting dead letters")
-    if not kinds["properties"].startswith("map"):
-        raise ConfigurationError(
-            f"archive {settings.archive} has properties as {kinds['properties']}",
-            remedy="archive them as a map: properties = map",
-        )
+    frame = archived_letters(spark, settings.archive, _NEEDED, "counting dead letters")
     topics = [dlq_topic(group) for group in settings.group]
     letters = frame.where(F.col("topic").isin(topics) if topics else F.col("topic").startswith(DLQ_PREFIX))
-    if settings.since_ms is not None:
-        letters = letters.where(F.col("storeTimestamp") >= F.timestamp_millis(F.lit(settings.since_ms)))
-    if settings.until_ms is not None:
-        letters = letters.where(F.col("storeTimestamp") < F.timestamp_millis(F.lit(settings.until_ms)))
+    letters = stored_between(letters, settings.since_ms, settings.until_ms)
 
     def said(name: str) -> Any:
         return F.element_at("properties", F.lit(name))

@@ -26,7 +26,7 @@ from orbitmq.protocol.names import dlq_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
-from orbitmq.spark.pipelines.condition import rows_where
+from orbitmq.spark.pipelines.condition import rows_where, stored_between
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges
 from orbitmq.spark.pipelines.redriving.dead_letters import LETTER_SCHEMA
@@ -109,27 +109,16 @@ class ArchivedLetters:
         """Raises ConfigurationError for an archive without the columns of a letter."""
         from pyspark.sql import functions as F
 
-        from orbitmq.spark.archives import archive, kinds_of
         from orbitmq.spark.pipelines.archiving.table import opened
 
         self._place = str(settings.archive)
         self._dry_run = settings.dry_run
-        frame = archive(self._place, spark=spark)
+        frame = archived_letters(spark, self._place, ("storeTimestamp", *_COLUMNS), "a redrive")
         table = str(opened(self._place).metadata().id)
-        kinds = kinds_of(frame, self._place, ("storeTimestamp", *_COLUMNS), "a redrive")
-        if not kinds["properties"].startswith("map"):
-            raise ConfigurationError(
-                f"archive {self._place} has properties as {kinds['properties']}",
-                remedy="archive them as a map: properties = map",
-            )
         letters = frame.where(F.col("topic") == dlq_topic(settings.group))
         remedy = "it is a condition in SQL over the columns of the archive, such as storeTimestamp > '2026-11-20'"
         letters = rows_where(letters, settings.where, rows="dead letters", remedy=remedy)
-        for since, bound in ((True, settings.since_ms), (False, settings.until_ms)):
-            if bound is not None:
-                at = F.timestamp_millis(F.lit(bound))
-                letters = letters.where(F.col("storeTimestamp") >= at if since else F.col("storeTimestamp") < at)
-        self._letters = letters.select(*_COLUMNS)
+        self._letters = stored_between(letters, settings.since_ms, settings.until_ms).select(*_COLUMNS)
         self._folder = place_at(str(settings.checkpoint))
         choice = f"{choice_of(order)} where {settings.where}"
         self._kept = _Kept(choice=choice, table=table, since_ms=settings.since_ms or 0)
@@ -207,6 +196,19 @@ class ArchivedLetters:
                 remedy="give the same since or a later one; for older letters another checkpoint, what was sent is recognised",
             )
         return replace(found, since_ms=begun.since_ms)
+
+
+def archived_letters(spark: SparkSession, place: str, needed: Sequence[str], what: str) -> DataFrame:
+    """The rows of an archive. ConfigurationError where it lacks a column that `what` needs, or has properties as texts."""
+    from orbitmq.spark.archives import archive, kinds_of
+
+    frame = archive(place, spark=spark)
+    kinds = kinds_of(frame, place, needed, what)
+    if not kinds["properties"].startswith("map"):
+        raise ConfigurationError(
+            f"archive {place} has properties as {kinds['properties']}", remedy="archive them as a map: properties = map"
+        )
+    return frame
 
 
 def choice_of(order: RedriveOrder) -> str:

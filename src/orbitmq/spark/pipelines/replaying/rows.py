@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.protocol.properties import OUR_PREFIX, RESERVED, TRANSIENT_PREFIX, Property
-from orbitmq.spark.pipelines.condition import rows_where
+from orbitmq.spark.pipelines.condition import rows_where, stored_between
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 
 if TYPE_CHECKING:
@@ -69,12 +69,8 @@ def selected(frame: DataFrame, choice: Choice) -> DataFrame:
         frame = frame.where(F.col("tags").isin(sorted(wanted.tags)))
     if choice.keys:
         frame = frame.where(F.arrays_overlap(F.split("keys", r"\s+"), F.array(*(F.lit(key) for key in choice.keys))))
-    if choice.since_ms is not None:
-        frame = frame.where(F.col("storeTimestamp") >= F.timestamp_millis(F.lit(choice.since_ms)))
-    if choice.until_ms is not None:
-        frame = frame.where(F.col("storeTimestamp") < F.timestamp_millis(F.lit(choice.until_ms)))
     return rows_where(
-        frame,
+        stored_between(frame, choice.since_ms, choice.until_ms),
         choice.where,
         rows="messages",
         remedy="it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.columns.message_columns import ddl
 from orbitmq.spark.archives import archive, kinds_of
+from orbitmq.spark.pipelines.condition import stored_between
 from orbitmq.spark.pipelines.reporting.cells import COLUMNS
 from orbitmq.spark.pipelines.reporting.settings import ReportSettings
 
@@ -25,7 +26,9 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
     names = (*COLUMNS, "body") if settings.sizes else COLUMNS
     schema = ddl(names)
     if settings.archive is not None:
-        frame, words = _archived(spark, settings.archive, names), f"The archive {settings.archive}"
+        frame, words = archive(settings.archive, spark=spark), f"The archive {settings.archive}"
+        kinds_of(frame, settings.archive, names, "such a report")
+        frame = frame.select(*names)
     elif settings.store:
         frames = []
         for path in settings.store:
@@ -47,16 +50,7 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
     if settings.topic:
         frame = frame.where(frame["topic"].isin(*settings.topic))
         words += f", {'topic' if len(settings.topic) == 1 else 'topics'} {', '.join(settings.topic)}"
-    for wanted_ms, comparison in ((settings.since_ms, ">="), (settings.until_ms, "<")):
-        if wanted_ms is not None:
-            frame = frame.where(f"storeTimestamp {comparison} timestamp_millis({wanted_ms})")
-    return frame, words
-
-
-def _archived(spark: SparkSession, place: str, names: Sequence[str]) -> DataFrame:
-    frame = archive(place, spark=spark)
-    kinds_of(frame, place, names, "such a report")
-    return frame.select(*names)
+    return stored_between(frame, settings.since_ms, settings.until_ms), words
 
 
 def _narrowed(reader: Any, topic: Sequence[str], since_ms: int | None, until_ms: int | None, **options: str) -> Any:
