@@ -16,7 +16,6 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -50,37 +49,7 @@ def schedule(
     frame = _source(spark, rows, settings)
     from orbitmq.spark.pipelines.scheduling.due_rows import due_rows
 
-    done = _Job(spark, settings, run).execute(*due_rows(frame, settings))
-    return Summary(
-        rows_read=done.read,
-        rows_written=done.loaded + done.sent,
-        rows_quarantined=done.broken,
-        rows_skipped=max(done.read - done.loaded - done.sent - done.broken, 0),
-        stopped=done.stopped,
-        details=done.details(),
-    )
-
-
-@dataclass
-class _Done:
-    """What a job did."""
-
-    read: int = 0
-    loaded: int = 0
-    sent: int = 0
-    files: int = 0
-    broken: int = 0
-    broker: str = ""
-    reason: str = ""
-    stopped: bool = False
-
-    def details(self) -> dict[str, int | float | str | bool]:
-        found: dict[str, int | float | str | bool] = {"loaded": self.loaded, "sent": self.sent}
-        if self.loaded:
-            found |= {"files": self.files, "broker": self.broker}
-        if self.reason:
-            found["sent_because"] = self.reason
-        return found
+    return _Job(spark, settings, run).execute(*due_rows(frame, settings))
 
 
 class _Job:
@@ -92,29 +61,38 @@ class _Job:
         self._run = run
         self.name = settings.idempotency_key or uuid4().hex
 
-    def execute(self, frame: DataFrame, layout: DueLayout) -> _Done:
+    def execute(self, frame: DataFrame, layout: DueLayout) -> Summary:
         from orbitmq.spark.pipelines.scheduling.far_load import ALL_MS
         from orbitmq.spark.pipelines.task_reports import LineKind
 
         far = self._load(frame, layout)
-        done = _Done(loaded=far.rows, files=far.files, broker=far.broker, reason=far.reason, stopped=far.stopped)
-        near = None
+        read = broken = sent = 0
         if far.report is not None:
-            done.read, done.broken = far.report.count(LineKind.READ), len(far.report.broken)
-            near = far.report.count(LineKind.NEAR)
-        if done.stopped or near == 0:
-            return done
-        split_ms = None if far.split_ms is None or far.split_ms >= ALL_MS else far.split_ms
-        report = self._send(frame, layout, split_ms)
-        if report is None:
-            done.stopped = True
-            return done
-        done.sent = report.count(LineKind.SENT)
-        if far.report is None:
-            done.read, done.broken = report.count(LineKind.READ) + done.loaded, len(report.broken)
-            if split_ms is None:
-                self._put_aside(report.broken)
-        return done
+            read, broken = far.report.count(LineKind.READ), len(far.report.broken)
+        stopped = far.stopped
+        if not stopped and (far.report is None or far.report.count(LineKind.NEAR)):
+            split_ms = None if far.split_ms is None or far.split_ms >= ALL_MS else far.split_ms
+            report = self._send(frame, layout, split_ms)
+            stopped = report is None
+            if report is not None:
+                sent = report.count(LineKind.SENT)
+                if far.report is None:
+                    read, broken = report.count(LineKind.READ) + far.rows, len(report.broken)
+                    if split_ms is None:
+                        self._put_aside(report.broken)
+        details: dict[str, int | float | str | bool] = {"loaded": far.rows, "sent": sent}
+        if far.rows:
+            details |= {"files": far.files, "broker": far.broker}
+        if far.reason:
+            details["sent_because"] = far.reason
+        return Summary(
+            rows_read=read,
+            rows_written=far.rows + sent,
+            rows_quarantined=broken,
+            rows_skipped=max(read - far.rows - sent - broken, 0),
+            stopped=stopped,
+            details=details,
+        )
 
     def _load(self, frame: DataFrame, layout: DueLayout) -> Outcome:
         """Load the far rows, or hear what became of them."""
