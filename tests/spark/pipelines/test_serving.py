@@ -18,7 +18,7 @@ from stored_messages import stored
 
 from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.pipelines.serving.figures import ServiceFigures
-from orbitmq.spark.pipelines.serving.lineage import NoLineage
+from orbitmq.spark.pipelines.serving.lineage import Lineage
 from orbitmq.spark.pipelines.serving.service import Service, ServiceEnd
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
 from orbitmq.spark.pipelines.serving.service_file import read_service_file
@@ -93,7 +93,7 @@ class Life:
         self.figures = ServiceFigures([part.name for part in said.parts])
         self.stop = StopRequest()
         self.state = ServiceDirectory(said.service.state)
-        service = Service(said, self.figures, self.state, self.stop, NoLineage(), do_part)
+        service = Service(said, self.figures, self.state, self.stop, Lineage(), do_part)
         self.ends: list[ServiceEnd] = []
         self.thread = threading.Thread(target=lambda: self.ends.append(service.run(spark, lambda: is_up(spark))))
         self.thread.start()

@@ -37,7 +37,12 @@ class Progress(Protocol):
         """A part named `name`, to be entered; total_rows: None where nobody knows it."""
 
 
-class _SilentStage:
+class Silent:
+    """Shows nothing, and is each of its own stages."""
+
+    def stage(self, name: str, total_rows: int | None = None) -> Stage:
+        return self
+
     def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
         pass
 
@@ -48,13 +53,6 @@ class _SilentStage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
-
-
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, name: str, total_rows: int | None = None) -> Stage:
-        return _SilentStage()
 
 
 class StopRequest:
@@ -127,14 +125,5 @@ class Summary:
 
     def record(self) -> dict[str, int | float | str | bool]:
         """As one flat record, the form of the JSON line."""
-        counts: dict[str, int | float | str | bool] = {
-            "pipeline": self.pipeline,
-            "rows_read": self.rows_read,
-            "rows_written": self.rows_written,
-            "rows_quarantined": self.rows_quarantined,
-            "rows_skipped": self.rows_skipped,
-            "seconds": round(self.seconds, 3),
-            "stopped": self.stopped,
-            "failed": self.failed,
-        }
-        return {**counts, **self.details}
+        own = {name: value for name, value in vars(self).items() if name != "details"}
+        return {**own, "seconds": round(self.seconds, 3), **self.details}

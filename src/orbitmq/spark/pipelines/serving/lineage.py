@@ -15,7 +15,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from orbitmq.clock import SystemClock
@@ -39,24 +39,11 @@ class Dataset(NamedTuple):
     name: str
 
 
-class Lineage(Protocol):
-    """Where runs are told. None of its methods raises."""
+class Lineage:
+    """Where runs are told; this one tells nobody, where no server is named. None of its methods raises."""
 
     def begun(self, part: ServicePart) -> str:
         """The id of the run."""
-
-    def completed(self, part: ServicePart, run: str) -> None: ...
-
-    def failed(self, part: ServicePart, run: str, reason: str) -> None: ...
-
-    def close(self) -> None:
-        """Send what waits, for a moment."""
-
-
-class NoLineage:
-    """Where no server is named."""
-
-    def begun(self, part: ServicePart) -> str:
         return ""
 
     def completed(self, part: ServicePart, run: str) -> None:
@@ -66,7 +53,7 @@ class NoLineage:
         pass
 
     def close(self) -> None:
-        pass
+        """Send what waits, for a moment."""
 
 
 def datasets(does: str, settings: Any) -> tuple[list[Dataset], list[Dataset]]:
@@ -117,7 +104,7 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-class SentLineage:
+class SentLineage(Lineage):
     """To a server. ConfigurationError where the client's package is missing."""
 
     def __init__(self, url: str, service: str, dropped: Callable[[], None]) -> None:

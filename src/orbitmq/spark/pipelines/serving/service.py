@@ -28,7 +28,7 @@ from orbitmq.limits.spark import (
 from orbitmq.spark.pipelines.failed_jobs import reason_of
 from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.pipelines.serving.figures import BatchDone, ServiceFigures, ServiceState
-from orbitmq.spark.pipelines.serving.lineage import Lineage, NoLineage, SentLineage
+from orbitmq.spark.pipelines.serving.lineage import Lineage, SentLineage
 from orbitmq.spark.pipelines.serving.restarts import Restarts
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
 from orbitmq.spark.pipelines.serving.service_file import ServiceFile, ServicePart, StreamSink
@@ -134,7 +134,7 @@ def lineage_of(said: ServiceFile, figures: ServiceFigures) -> Lineage:
         figures.lineage_dropped += 1
 
     url = said.service.lineage_url
-    return NoLineage() if url is None else SentLineage(url, said.service.name, dropped)
+    return Lineage() if url is None else SentLineage(url, said.service.name, dropped)
 
 
 def _end(spark: SparkSession) -> None:

@@ -27,7 +27,7 @@ from orbitmq.spark.pipelines.serving import service as serving
 from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS, BatchDone, ServiceFigures, ServiceState
 from orbitmq.spark.pipelines.serving.health_port import HealthPort
 from orbitmq.spark.pipelines.serving.lag import behind
-from orbitmq.spark.pipelines.serving.lineage import NoLineage
+from orbitmq.spark.pipelines.serving.lineage import Lineage
 from orbitmq.spark.pipelines.serving.service import Service, ServiceEnd
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
 from orbitmq.spark.pipelines.serving.service_file import read_service_file
@@ -74,7 +74,7 @@ class Played:
         self.up = True
         self.ends: list[ServiceEnd] = []
         service = Service(
-            said, self.figures, self.state, self.stop, NoLineage(), lambda spark, part, run: work(part.name, run)
+            said, self.figures, self.state, self.stop, Lineage(), lambda spark, part, run: work(part.name, run)
         )
         asked = is_up or (lambda: self.up)
         self.thread = threading.Thread(target=lambda: self.ends.append(service.run(None, asked)), daemon=True)
@@ -183,7 +183,7 @@ def test_a_job_by_the_clock_runs_at_each_of_its_instants(tmp_path: Path) -> None
     for hours in (6, 12, 6):
         state = ServiceDirectory(said.service.state)
         figures = ServiceFigures([part.name for part in said.parts])
-        turns = serving._Serving(Service(said, figures, state, StopRequest(), NoLineage(), work, clock), job, 0)
+        turns = serving._Serving(Service(said, figures, state, StopRequest(), Lineage(), work, clock), job, 0)
         until_ns = clock.monotonic_ns() + hours * 3_600_000_000_000
         while clock.monotonic_ns() < until_ns:
             clock.advance(turns.turn(None, work) + 3)
