@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from orbitmq.protocol.remoting.bodies import MessageQueue
-    from orbitmq.spark.pipelines.archiving.landing import Landing
     from orbitmq.spark.quarantine import Quarantine
 
 RESULT: Final = "done"
@@ -112,8 +111,12 @@ def archive_work(root: str, form: FileForm, work: Work) -> TaskDone:
     landing = Landing(place, token, form)
     path = f"{QUARANTINE}/{token}.jsonl"
     with Quarantine(place.under(path)) as quarantine:
-        add = _add_queues if isinstance(work, QueueWork) else _add_log
-        rows = add(work, landing, quarantine)  # type: ignore[arg-type]
+        rows = 0
+        for batch in (
+            _queue_batches(work, quarantine) if isinstance(work, QueueWork) else _log_batches(work, quarantine)
+        ):
+            landing.add(batch)
+            rows += batch.num_rows
     files = landing.close()
     if quarantine.count:
         files.append(LandedFile(path=path, rows=quarantine.count, size_bytes=quarantine.size_bytes))
@@ -123,7 +126,7 @@ def archive_work(root: str, form: FileForm, work: Work) -> TaskDone:
     )
 
 
-def _add_queues(work: QueueWork, landing: Landing, quarantine: Quarantine) -> int:
+def _queue_batches(work: QueueWork, quarantine: Quarantine) -> Iterator[pa.RecordBatch]:
     from orbitmq.spark.reading.fetching import fetch_ranges
 
     def tell(queue: MessageQueue, offset: int, why: str, content: bytes) -> None:
@@ -135,20 +138,12 @@ def _add_queues(work: QueueWork, landing: Landing, quarantine: Quarantine) -> in
         }
         quarantine.add(where, why, content)
 
-    rows = 0
-    for part in work.ranges:
-        for batch in fetch_ranges(work.fetch, (part,), tell=tell):
-            landing.add(batch)
-            rows += batch.num_rows
-    return rows
+    return fetch_ranges(work.fetch, work.ranges, tell=tell)
 
 
-def _add_log(work: LogWork, landing: Landing, quarantine: Quarantine) -> int:
+def _log_batches(work: LogWork, quarantine: Quarantine) -> Iterator[pa.RecordBatch]:
     from orbitmq.spark.log_files.reading import range_batches, tell_into
 
-    tell = tell_into(quarantine, file=work.part.path, brokerName=work.name or None)
-    rows = 0
-    for batch in range_batches(work.part, work.rules, tell):
-        landing.add(batch)
-        rows += batch.num_rows
-    return rows
+    return range_batches(
+        work.part, work.rules, tell_into(quarantine, file=work.part.path, brokerName=work.name or None)
+    )

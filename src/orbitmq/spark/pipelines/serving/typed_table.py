@@ -118,6 +118,7 @@ class LandingTasks(Carried):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         from orbitmq.spark.pipelines.archiving.landing import FileForm, Landing
         from orbitmq.spark.pipelines.archiving.storage import table_place
@@ -132,17 +133,11 @@ class LandingTasks(Carried):
         ]
         for batch in batches:
             is_good = batch.column(_ERROR).is_null()
-            for landing, rows in zip(landings, (batch.filter(is_good), batch.filter(_inverse(is_good))), strict=True):
+            for landing, rows in zip(landings, (batch.filter(is_good), batch.filter(pc.invert(is_good))), strict=True):
                 if rows.num_rows:
                     landing.add(rows)
         done = _Landed(*(landing.close() for landing in landings))
         yield pa.record_batch({"done": [msgspec.json.encode(done).decode()]})
-
-
-def _inverse(mask: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.invert(mask)
 
 
 def _commit(table: Any, snapshot: Any, files: list[LandedFile], ends: Mapping[str, int], names: list[str]) -> None:
