@@ -22,7 +22,6 @@ import orbitmq.spark
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError, RouteNotFoundError, SparkJobError
 from orbitmq.spark.pipelines import archive
-from orbitmq.spark.pipelines.replaying import plan
 from orbitmq.spark.pipelines.replaying.folder import ReplayFolder
 from orbitmq.spark.pipelines.replaying.replay import replay
 from orbitmq.spark.pipelines.run import Run, Silent, StopRequest
@@ -118,7 +117,7 @@ def test_a_run_that_was_killed_goes_on_from_its_folder(
     """Stopped, killed between a slice and its note, and run once more than needed; from an archive, in the order of its queues."""
     fill(name_server, topic)
     archive = archived(spark, name_server, topic, tmp_path / "archive")
-    monkeypatch.setattr(plan, "REPLAY_SLICE_ROWS", 150)
+    monkeypatch.setattr("orbitmq.spark.pipelines.replaying.replay.REPLAY_SLICE_ROWS", 150)
     settings: dict[str, Any] = {
         "archive": archive, "to": again, "name_server": name_server, "checkpoint": str(tmp_path / "replay"), "queues": "keep",
     }  # fmt: skip
@@ -147,7 +146,7 @@ def test_an_archive_at_a_pace_over_all_slices(
     fill(name_server, topic, 60)
     place = str(tmp_path / "archive")
     archive(spark, to=place, name_server=name_server, topic=[topic], properties=PropertiesForm.JSON)
-    monkeypatch.setattr(plan, "REPLAY_SLICE_MS", 1_000)
+    monkeypatch.setattr("orbitmq.spark.pipelines.queue_slices.REPLAY_SLICE_MS", 1_000)
     began = time.monotonic()
     assert replay(spark, archive=place, to=again, name_server=name_server, rate=20).rows_written == 60
     assert time.monotonic() - began >= 3
@@ -197,7 +196,7 @@ def test_messages_that_cannot_be_written_are_put_aside_and_counted(
     archive = archived(spark, name_server, topic, tmp_path / "archive")
     bad = orbitmq.spark.archive(archive).where("queueId = 0 AND queueOffset = 6").withColumn("body", f.lit(b""))
     written(bad.withColumn("queueOffset", f.lit(30).cast("long")), Path(archive))
-    monkeypatch.setattr(plan, "REPLAY_SLICE_ROWS", 60)
+    monkeypatch.setattr("orbitmq.spark.pipelines.replaying.replay.REPLAY_SLICE_ROWS", 60)
     settings: dict[str, Any] = {"archive": archive, "to": again, "name_server": name_server}
     with pytest.raises(SparkJobError, match=r"an empty body.*give checkpoint or quarantine"):
         replay(spark, **settings, where="queueOffset = 30")

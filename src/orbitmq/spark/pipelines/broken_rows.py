@@ -41,41 +41,34 @@ class Refused(NamedTuple):
     reason: str
 
 
-class MessageRules:
-    """What rows of one task have to be; `MessageIllegalError` names the first one that is not."""
+Check = Callable[[pa.RecordBatch, int], None]
+"""Raises `MessageIllegalError` for the first row of a batch that cannot be a message; the number is that of the batch's first row."""
 
-    def __init__(
-        self, places: Mapping[str, int], *, topic: str | None, max_message_bytes: int, part: int, by_key: bool
-    ) -> None:
-        """places: `row_columns`. part: the task's number, for errors."""
-        self._place = f"part {part}"
-        self._reader = RowReader(
-            dict(places),
-            topic=topic,
-            max_message_bytes=max_message_bytes,
-            place=self._place,
-            by_key=by_key,
-            numbered=False,
-        )
 
-    def check(self, batch: pa.RecordBatch, first: int) -> None:
-        """first: the number of the first row."""
-        rows = self._reader.read(batch, first)
-        if rows.given is None:
-            return
-        room = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES - SYSTEM_PROPERTIES_BYTES
-        long = np.asarray(pc.binary_length(rows.given)) > room
+def message_check(
+    places: Mapping[str, int], *, topic: str | None, max_message_bytes: int, part: int, by_key: bool
+) -> Check:
+    """What rows of one task have to be. places: `row_columns`. part: the task's number, for errors."""
+    place = f"part {part}"
+    reader = RowReader(
+        places, topic=topic, max_message_bytes=max_message_bytes, place=place, by_key=by_key, numbered=False
+    )
+    room = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES - SYSTEM_PROPERTIES_BYTES
+
+    def check(batch: pa.RecordBatch, first: int) -> None:
+        rows = reader.read(batch, first)
+        long = np.asarray(pc.binary_length(rows.given)) > room if rows.given is not None else np.zeros(1, bool)
         if long.any():
             raise MessageIllegalError(
-                f"row {first + int(long.argmax())} of {self._place} has more than {room} bytes of properties",
+                f"row {first + int(long.argmax())} of {place} has more than {room} bytes of properties",
                 remedy="move the data into the body",
             )
 
+    return check
 
-def refused_rows(
-    batch: pa.RecordBatch, rows: np.ndarray[Any, Any], check: Callable[[pa.RecordBatch, int], None], first: int = 0
-) -> list[Refused]:
-    """Those of `rows` that `check` raises MessageIllegalError for, in their order. first: the number of the batch's first row."""
+
+def refused_rows(batch: pa.RecordBatch, rows: np.ndarray[Any, Any], check: Check, first: int = 0) -> list[Refused]:
+    """Those of `rows` that `check` refuses, in their order. first: the number of the batch's first row."""
     found: list[Refused] = []
     pending = [rows] if len(rows) else []
     while pending:
@@ -105,7 +98,7 @@ class RowsCheck(NamedTuple):
 
     def tell(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
         """A line for each. MessageIllegalError when there are too many."""
-        rules = MessageRules(
+        check = message_check(
             self.places,
             topic=self.options.topic,
             max_message_bytes=self.options.max_message_bytes,
@@ -115,7 +108,7 @@ class RowsCheck(NamedTuple):
         key_place = self.places[ROW_KEY]
         first = found = 0
         for batch in batches:
-            for row, reason in refused_rows(batch, np.arange(batch.num_rows), rules.check, first):
+            for row, reason in refused_rows(batch, np.arange(batch.num_rows), check, first):
                 found += 1
                 if found > SPARK_BROKEN_ROWS_MAX:
                     raise too_many(part, reason, self.what)

@@ -8,17 +8,19 @@ Rules of this file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from orbitmq.limits.spark import REPLAY_SLICE_MS
 from orbitmq.spark.reading.offsets import share, to_json
 from orbitmq.spark.reading.plan import QueueRange
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
-def slices_of(ranges: Iterable[QueueRange], rows: int) -> Iterator[tuple[QueueRange, ...]]:
+def slices_of(ranges: Sequence[QueueRange], rows: int) -> Iterator[tuple[QueueRange, ...]]:
     """Together the ranges; each slice has at most so many offsets, or one of every queue where there are more queues than that."""
     ends = {piece.queue: piece.end for piece in ranges}
     at = {piece.queue: piece.begin for piece in ranges}
@@ -26,6 +28,30 @@ def slices_of(ranges: Iterable[QueueRange], rows: int) -> Iterator[tuple[QueueRa
         yield tuple(QueueRange(queue, at[queue], at[queue] + count) for queue, count in sorted(shares.items()))
         for queue, count in shares.items():
             at[queue] += count
+
+
+def rows_of_slice(most: int, rate: float | None) -> int:
+    """How many rows a slice has: with a rate, of so many a second, few enough that a stop request is heard soon."""
+    return most if rate is None else max(1, min(most, int(rate * REPLAY_SLICE_MS / 1_000)))
+
+
+def rows_within(frame: DataFrame, ranges: Iterable[QueueRange]) -> DataFrame:
+    """The rows of an archive that lie in these ranges, one at least.
+
+    Rows of a log that was archived without a name have null for their broker, and its ranges an empty text.
+    """
+    from pyspark.sql import functions as F
+
+    def belongs(one: QueueRange) -> Column:
+        return (
+            (F.col("topic") == one.queue.topic)
+            & F.col("brokerName").eqNullSafe(F.lit(one.queue.broker_name or None))
+            & (F.col("queueId") == one.queue.queue_id)
+            & (F.col("queueOffset") >= one.begin)
+            & (F.col("queueOffset") < one.end)
+        )
+
+    return frame.where(reduce(lambda one, other: one | other, map(belongs, ranges)))
 
 
 def read_ranges(

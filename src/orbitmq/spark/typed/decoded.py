@@ -188,12 +188,17 @@ def loose_type(kind: Any) -> Any:
         return pa.string()
     if pa.types.is_float32(kind):
         return pa.float64()
+    return with_inner(kind, loose_type)
+
+
+def with_inner(kind: Any, change: Callable[[Any], Any]) -> Any:
+    """The type with other ones inside of it, all of which may be null; itself where it has none. Keys of maps stay."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, loose_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, change(field.type)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, loose_type(kind.value_type)))
+        return pa.list_(pa.field(kind.value_field.name, change(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, loose_type(kind.item_type))
+        return pa.map_(kind.key_type, change(kind.item_type))
     return kind
 
 

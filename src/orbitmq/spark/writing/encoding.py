@@ -31,6 +31,7 @@ from orbitmq.units import US_PER_MS
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 HEAD_BYTES: Final = 20
 _BINARY: Final = pa.binary()
@@ -57,8 +58,8 @@ class CheckedRows(NamedTuple):
     given: pa.Array | None
     numbers: Words
     row_keys: pa.Array | None
-    timed: np.ndarray[Any, np.dtype[np.bool_]] | None
-    leveled: np.ndarray[Any, np.dtype[np.bool_]] | None
+    timed: Flags | None
+    leveled: Flags | None
 
 
 _KEYS: Final = ("keys", "shardingKey")
@@ -212,7 +213,7 @@ class RowReader:
 
     def _given(
         self, batch: pa.RecordBatch, first: int, count: int
-    ) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.bool_]] | None, np.ndarray[Any, np.dtype[np.bool_]] | None]:
+    ) -> tuple[list[pa.Array], Flags | None, Flags | None]:
         parts: list[pa.Array] = []
         for name, prop in (
             ("tags", Property.TAGS),
@@ -234,9 +235,9 @@ class RowReader:
         times, timed, leveled = self._times(batch, first, count)
         return parts + times, timed, leveled
 
-    def _times(self, batch: pa.RecordBatch, first: int, count: int) -> tuple[
-        list[pa.Array], np.ndarray[Any, np.dtype[np.bool_]] | None, np.ndarray[Any, np.dtype[np.bool_]] | None
-    ]:  # fmt: skip
+    def _times(
+        self, batch: pa.RecordBatch, first: int, count: int
+    ) -> tuple[list[pa.Array], Flags | None, Flags | None]:
         """Properties of due times, which rows have one, and which have a delay level."""
         parts: list[pa.Array] = []
         stated = np.zeros(count, np.int64)

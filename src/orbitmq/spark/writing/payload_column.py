@@ -40,12 +40,6 @@ def with_encoding(options: WriteOptions, schema: StructType) -> tuple[WriteOptio
 
 def _nullable(kind: Any) -> Any:
     """The type without what is said of nulls: expressions in SQL say so without anybody's wish."""
-    import pyarrow as pa
+    from orbitmq.spark.typed.decoded import with_inner
 
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _nullable(kind.item_type))
-    return kind
+    return with_inner(kind, _nullable)

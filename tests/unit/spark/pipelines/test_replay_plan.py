@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_SLICE_ROWS
+from orbitmq.spark.pipelines.queue_slices import rows_of_slice
 from orbitmq.spark.pipelines.replaying.plan import (
     ReplayPlan,
     Stretch,
     brokers_for,
     check_same,
-    slice_rows_for,
     tasks_for,
 )
 
@@ -87,8 +87,8 @@ def test_days_come_one_after_the_other_and_queues_move_on_together() -> None:
 
 
 def test_a_slice_of_a_slow_replay_is_short() -> None:
-    assert slice_rows_for(None) == slice_rows_for(1e6) == REPLAY_SLICE_ROWS
-    assert (slice_rows_for(20), slice_rows_for(0.001)) == (200, 1)
+    assert rows_of_slice(REPLAY_SLICE_ROWS, None) == rows_of_slice(REPLAY_SLICE_ROWS, 1e6) == REPLAY_SLICE_ROWS
+    assert (rows_of_slice(REPLAY_SLICE_ROWS, 20), rows_of_slice(REPLAY_SLICE_ROWS, 0.001)) == (200, 1)
 
 
 def test_one_task_as_long_as_it_can_keep_up() -> None:

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from orbitmq.columns.message_columns import PropertiesForm, column_types
 from orbitmq.columns.schema import TIME, arrow_schema
 from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreLockedError
-from orbitmq.limits.spark import ARCHIVE_FILE_ROWS, ARCHIVE_IMPORT_ROWS
+from orbitmq.limits.spark import ARCHIVE_IMPORT_ROWS
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.durable import make_directory, replace_content
 from orbitmq.spark.log_files.places import FilePlace, causes_of, place_at
@@ -130,9 +130,7 @@ def import_archive(old: str, new: str) -> ImportDone:
                 remedy="import into a new directory",
             )
     token = uuid.uuid4().hex
-    landing = Landing(
-        target, token, FileForm(columns=tuple(columns.names), compression="zstd", rows_per_file=ARCHIVE_FILE_ROWS)
-    )
+    landing = Landing(target, token, FileForm(columns=tuple(columns.names)))
     broken: list[LandedFile] = []
     for path, file in _counted(place, state):
         if path.startswith(QUARANTINE):

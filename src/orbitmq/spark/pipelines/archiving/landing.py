@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from orbitmq.limits.spark import (
     ARCHIVE_BUFFERED_BYTES,
+    ARCHIVE_FILE_ROWS,
     ARCHIVE_OPEN_FILES_MAX,
     ARCHIVE_ROW_GROUP_BYTES,
     ARCHIVE_SORTED_BYTES,
@@ -45,8 +46,8 @@ class FileForm(msgspec.Struct, frozen=True, kw_only=True):
     """How files are written; travels to the workers."""
 
     columns: tuple[str, ...]
-    compression: str
-    rows_per_file: int
+    compression: str = "zstd"
+    rows_per_file: int = ARCHIVE_FILE_ROWS
 
 
 class Landing:

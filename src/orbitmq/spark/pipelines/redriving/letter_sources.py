@@ -28,7 +28,7 @@ from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.condition import rows_where, stored_between
 from orbitmq.spark.pipelines.failed_jobs import job_errors
-from orbitmq.spark.pipelines.queue_slices import read_ranges
+from orbitmq.spark.pipelines.queue_slices import read_ranges, rows_within
 from orbitmq.spark.pipelines.redriving.dead_letters import LETTER_SCHEMA
 from orbitmq.spark.pipelines.redriving.settings import RedriveSettings
 from orbitmq.spark.reading.plan import QueueRange
@@ -150,17 +150,7 @@ class ArchivedLetters:
         return sorted((one for one in ranges if one.begin < one.end), key=lambda one: one.queue)
 
     def rows(self, piece: Sequence[QueueRange]) -> DataFrame:
-        from functools import reduce
-
-        from pyspark.sql import functions as F
-
-        def belongs(one: QueueRange) -> Any:
-            # The archive of a log may have no name of a broker.
-            broker = F.coalesce("brokerName", F.lit("")) == one.queue.broker_name
-            where = broker & (F.col("queueId") == one.queue.queue_id)
-            return where & (F.col("queueOffset") >= one.begin) & (F.col("queueOffset") < one.end)
-
-        return self._letters.where(reduce(lambda one, other: one | other, map(belongs, piece)))
+        return rows_within(self._letters, piece)
 
     def keep(self, places: Mapping[MessageQueue, int]) -> None:
         if self._dry_run:

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.redrive import RedriveOrder, RedriveResult
 from orbitmq.clock import SystemClock
-from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS, REPLAY_SLICE_MS
+from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.carrying import ArrowTask
 from orbitmq.spark.pipelines.failed_jobs import job_errors
-from orbitmq.spark.pipelines.queue_slices import slices_of
+from orbitmq.spark.pipelines.queue_slices import rows_of_slice, slices_of
 from orbitmq.spark.pipelines.redriving.dead_letters import (
     ACCOUNT_SCHEMA,
     Account,
@@ -78,7 +78,7 @@ def _redriven(
         group=settings.group, dry_run=settings.dry_run, total=sum(one.end - one.begin for one in ranges)
     )
     with run.progress.stage(f"dead letters of {settings.group}", result.total) as stage:
-        for piece in slices_of(ranges, _slice_letters(settings.rate)):
+        for piece in slices_of(ranges, rows_of_slice(REDRIVE_SLICE_LETTERS, settings.rate)):
             left = None if settings.count is None else settings.count - result.redriven
             if left == 0:
                 break
@@ -95,13 +95,6 @@ def _redriven(
             if came_back:
                 break
     return result, False
-
-
-def _slice_letters(rate: float | None) -> int:
-    """With a rate few enough that a stop request is heard soon."""
-    if rate is None:
-        return REDRIVE_SLICE_LETTERS
-    return max(1, min(REDRIVE_SLICE_LETTERS, int(rate * REPLAY_SLICE_MS / 1_000)))
 
 
 def _settled(settings: RedriveSettings, order: RedriveOrder, rows: DataFrame) -> list[Account]:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import REPLAY_SLICE_MS, REPLAY_SLICE_ROWS, REPLAY_TASK_ROWS_PER_SECOND
+from orbitmq.limits.spark import REPLAY_TASK_ROWS_PER_SECOND
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.pipelines.queue_slices import slices_of
 from orbitmq.spark.reading.plan import QueueRange
@@ -39,9 +39,13 @@ class Stretch(msgspec.Struct, frozen=True, order=True, array_like=True):
     begin: int
     end: int
 
+    @classmethod
+    def of(cls, day: str, piece: QueueRange) -> Stretch:
+        return cls(day, piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
+
     @property
-    def queue(self) -> MessageQueue:
-        return MessageQueue(self.topic, self.broker, self.queue_id)
+    def range(self) -> QueueRange:
+        return QueueRange(MessageQueue(self.topic, self.broker, self.queue_id), self.begin, self.end)
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -79,23 +83,9 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     def slices(self) -> Iterator[Slice]:
         number = 0
         for day, of_day in groupby(sorted(self.stretches), key=lambda stretch: stretch.day):
-            for stretches in _cuts(day, of_day, self.slice_rows):
-                yield Slice(number, day, stretches)
+            for pieces in slices_of([stretch.range for stretch in of_day], self.slice_rows):
+                yield Slice(number, day, tuple(Stretch.of(day, piece) for piece in pieces))
                 number += 1
-
-
-def _cuts(day: str, stretches: Iterable[Stretch], slice_rows: int) -> Iterator[tuple[Stretch, ...]]:
-    whole = [QueueRange(stretch.queue, stretch.begin, stretch.end) for stretch in stretches]
-    for pieces in slices_of(whole, slice_rows):
-        yield tuple(
-            Stretch(day, piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
-            for piece in pieces
-        )
-
-
-def slice_rows_for(rate: float | None) -> int:
-    """Rows of a slice: with a rate few enough that a stop request is heard soon."""
-    return REPLAY_SLICE_ROWS if rate is None else max(1, min(REPLAY_SLICE_ROWS, int(rate * REPLAY_SLICE_MS / 1_000)))
 
 
 def tasks_for(rate: float) -> int:

@@ -26,17 +26,17 @@ from uuid import uuid4
 
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import MessageIllegalError, SparkJobError
-from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
+from orbitmq.limits.spark import REPLAY_SLICE_ROWS, SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.broken_rows import put_aside, rows_refused, too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
+from orbitmq.spark.pipelines.queue_slices import rows_of_slice
 from orbitmq.spark.pipelines.replaying.folder import ReplayDone, ReplayFolder
 from orbitmq.spark.pipelines.replaying.plan import (
     ReplayPlan,
     Slice,
     brokers_for,
     check_same,
-    slice_rows_for,
     tasks_for,
 )
 from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, ReplayQueues, messages, place_of, selected
@@ -134,7 +134,7 @@ def _plan(settings: ReplaySettings, source: ReplaySource, folder: ReplayFolder |
         settings=settings.fixed,
         since_ms=settings.since_ms,
         until_ms=settings.until_ms,
-        slice_rows=slice_rows_for(settings.rate),
+        slice_rows=rows_of_slice(REPLAY_SLICE_ROWS, settings.rate),
         brokers=brokers_for(stretches, queue_counts, settings.to) if settings.queues is ReplayQueues.KEEP else {},
         stretches=stretches,
     )

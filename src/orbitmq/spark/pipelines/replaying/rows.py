@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.protocol.properties import OUR_PREFIX, RESERVED, TRANSIENT_PREFIX, Property
 from orbitmq.spark.pipelines.condition import rows_where, stored_between
-from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,24 +72,6 @@ def selected(frame: DataFrame, choice: Choice) -> DataFrame:
         choice.where,
         rows="messages",
         remedy="it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4",
-    )
-
-
-def of_slice(frame: DataFrame, piece: Slice) -> DataFrame:
-    """The rows of an archive that belong to a slice. Rows without a day or a broker have null there, and their stretches no text."""
-    from pyspark.sql import functions as F
-
-    def belongs(stretch: Stretch) -> Column:
-        return (
-            (F.col("topic") == stretch.topic)
-            & (F.col("brokerName").eqNullSafe(F.lit(stretch.broker or None)))
-            & (F.col("queueId") == stretch.queue_id)
-            & (F.col("queueOffset") >= stretch.begin)
-            & (F.col("queueOffset") < stretch.end)
-        )
-
-    return frame.where(F.col("day").eqNullSafe(F.lit(piece.day or None))).where(
-        reduce(lambda one, other: one | other, (belongs(stretch) for stretch in piece.stretches))
     )
 
 

@@ -2,14 +2,14 @@
 
 Rules of this file
 1. `stretches` is asked once for a replay; what is there later does not count.
-2. `ordered` leaves the messages of a queue in their order, in one task.
+2. `ordered` leaves the messages of a queue in their order, in one task. Of how many tasks None leaves to Spark.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.connect_settings import ConnectSettings
@@ -18,10 +18,9 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_RETRY_TIMEOUT_MS, REPLAY_TIMEOUT_MS
 from orbitmq.spark.archives import archive, kinds_of
 from orbitmq.spark.pipelines.failed_jobs import job_errors
-from orbitmq.spark.pipelines.queue_slices import read_ranges
+from orbitmq.spark.pipelines.queue_slices import read_ranges, rows_within
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
-from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
-from orbitmq.spark.reading.plan import QueueRange
+from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, selected
 from orbitmq.spark.reading.retrying import Retrying
 
 if TYPE_CHECKING:
@@ -33,15 +32,6 @@ NEEDED: Final = (
     "deliverTimestamp",
 )  # fmt: skip
 """Columns without which an archive cannot be replayed."""
-
-
-class ReplaySource(Protocol):
-    def stretches(self, since_ms: int | None, until_ms: int | None) -> Sequence[Stretch]: ...
-
-    def rows(self, piece: Slice) -> DataFrame: ...
-
-    def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
-        """Those rows in so many tasks; None leaves it to Spark."""
 
 
 class ReplayedArchive:
@@ -78,7 +68,11 @@ class ReplayedArchive:
         return sorted(stretches)
 
     def rows(self, piece: Slice) -> DataFrame:
-        return of_slice(self._frame, piece)
+        from pyspark.sql import functions as F
+
+        # Rows without a day have null there, and their stretches no text.
+        of_day = self._frame.where(F.col("day").eqNullSafe(F.lit(piece.day or None)))
+        return rows_within(of_day, [stretch.range for stretch in piece.stretches])
 
     def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
         return in_order(rows, tasks)
@@ -105,18 +99,17 @@ class ReplayedTopics:
             options["endingTimestamp"] = str(until_ms)
         wanted = read_options(options, streaming=False)
         found = Retrying(REPLAY_RETRY_TIMEOUT_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
-        return sorted(
-            Stretch("", piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
-            for piece in found
-            if piece.count > 0
-        )
+        return sorted(Stretch.of("", piece) for piece in found if piece.count > 0)
 
     def rows(self, piece: Slice) -> DataFrame:
-        ranges = [QueueRange(stretch.queue, stretch.begin, stretch.end) for stretch in piece.stretches]
+        ranges = [stretch.range for stretch in piece.stretches]
         return read_ranges(self._spark, ranges, {**self._options, "subExpression": self._expression})
 
     def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
         return rows if tasks is None else rows.coalesce(tasks)
+
+
+ReplaySource = ReplayedArchive | ReplayedTopics
 
 
 def writable_queues(name_server: str, connect: ConnectSettings, topic: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from orbitmq.instants import instant
 from orbitmq.limits.spark import BROKEN_ROW_VALUE_CHARS_MAX, SPARK_BROKEN_ROWS_MAX
-from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, too_many, values_of
+from orbitmq.spark.pipelines.broken_rows import message_check, refused_rows, too_many, values_of
 from orbitmq.spark.pipelines.task_reports import BrokenRow
 
 EARLIEST_MS: Final = 946_684_800_000
@@ -45,7 +45,7 @@ class RowChecks:
     def __init__(self, layout: DueLayout, part: int) -> None:
         self._layout = layout
         self._part = part
-        self._rules = MessageRules(
+        self._check = message_check(
             layout.places,
             topic=layout.topic,
             max_message_bytes=layout.max_message_bytes,
@@ -64,7 +64,7 @@ class RowChecks:
         numbers = np.arange(batch.num_rows)
         if broken:
             numbers = np.delete(numbers, [row.row - first for row in broken])
-        for row, reason in refused_rows(batch, numbers, self._rules.check, first):
+        for row, reason in refused_rows(batch, numbers, self._check, first):
             broken.append(self._broken(batch, row, first, reason))
         if not broken:
             return batch, []

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.spark import ARCHIVE_FILE_ROWS
 from orbitmq.spark.carrying import Carried
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile
@@ -124,11 +123,7 @@ class LandingTasks(Carried):
         from orbitmq.spark.pipelines.archiving.storage import table_place
 
         landings = [
-            Landing(
-                table_place(root),
-                uuid.uuid4().hex,
-                FileForm(columns=columns, compression="zstd", rows_per_file=ARCHIVE_FILE_ROWS),
-            )
+            Landing(table_place(root), uuid.uuid4().hex, FileForm(columns=columns))
             for root, columns in (self._good, self._bad)
         ]
         for batch in batches:
