@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.limits.spark import CHANGES_FEED_BYTES_MAX
+from orbitmq.protocol.names import topic_name_problem
 from orbitmq.spark.durable import held, replace_content
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.broken_rows import put_aside, rows_refused
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
-from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
-from orbitmq.spark.pipelines.settings import pipeline
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, pipeline
 from orbitmq.spark.writing_options import write_options
 
 if TYPE_CHECKING:
@@ -52,6 +53,41 @@ _JSON_FORM: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """A row has the same text in every session, whatever its zone is: rows are named by it. Times have all their digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesSettings(ClusterSettings):
+    """What `changes` is told."""
+
+    table: Annotated[str, Setting("Directory or URL of a Delta table.", metavar="URL")]
+    to: Annotated[str, Setting("The topic to write to; it has to be there.", metavar="TOPIC")]
+    name_server: NameServerSetting = None
+    checkpoint: Annotated[str, Setting("Directory or URL that keeps which versions were written.", metavar="URL")]
+    since_version: Annotated[
+        int, Setting("The first version whose changes are written; a checkpoint that is there wins.", minimum=0)
+    ] = 0
+    key_column: Annotated[
+        str | None, Setting("Its values are keys and ordering keys of the messages.", metavar="COLUMN")
+    ] = None
+    body_column: Annotated[
+        str | None, Setting("Its values are the bodies; else each row is a JSON object.", metavar="COLUMN")
+    ] = None
+    quarantine: Annotated[
+        str | None,
+        Setting(
+            "Directory or URL for rows that no broker takes, a file for each version that has some; without one such a row ends the job.",
+            metavar="URL",
+        ),
+    ] = None
+    before: Annotated[bool, Setting("Whether rows as they were before an update are written too.")] = False
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError."""
+        if self.name_server is None:
+            raise ConfigurationError("nothing says which cluster is meant", remedy="give its name servers: name-server")
+        problem = topic_name_problem(self.to)
+        if problem is not None:
+            raise ConfigurationError(f"to: {problem}")
 
 
 class WrittenVersions(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,17 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import uuid4
 
 from orbitmq.columns.message_columns import PropertiesForm
-from orbitmq.errors import MessageIllegalError, SparkJobError
-from orbitmq.limits.spark import REPLAY_SLICE_ROWS, SPARK_BROKEN_ROWS_MAX
+from orbitmq.errors import ConfigurationError, MessageIllegalError, SparkJobError
+from orbitmq.limits.spark import (
+    REPLAY_SLICE_ROWS,
+    SPARK_BROKEN_ROWS_MAX,
+    SPARK_TASK_ROWS_PER_SECOND_MAX,
+    SPARK_TASK_ROWS_PER_SECOND_MIN,
+)
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.broken_rows import put_aside, rows_refused, too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
@@ -39,12 +44,19 @@ from orbitmq.spark.pipelines.replaying.plan import (
     check_same,
     tasks_for,
 )
-from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, ReplayQueues, messages, place_of, selected
-from orbitmq.spark.pipelines.replaying.settings import ReplaySettings
+from orbitmq.spark.pipelines.replaying.rows import (
+    POSITION,
+    Choice,
+    DueTimes,
+    ReplayQueues,
+    messages,
+    place_of,
+    selected,
+)
 from orbitmq.spark.pipelines.replaying.source import ReplayedArchive, ReplayedTopics, ReplaySource, writable_queues
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
-from orbitmq.spark.pipelines.settings import pipeline
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind, pipeline
 from orbitmq.spark.pipelines.task_reports import BrokenRow
 from orbitmq.spark.row_schema import whole_schema
 from orbitmq.spark.writing_options import write_options
@@ -58,6 +70,106 @@ log = logging.getLogger("orbitmq.spark")
 
 QUARANTINE: Final = "quarantine"
 """Below the folder of a replay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySettings(ClusterSettings):
+    """What `replay` is told."""
+
+    to: Annotated[str, Setting("The topic to write to; it has to be there.", metavar="TOPIC")]
+    name_server: NameServerSetting = None
+    archive: Annotated[
+        str | None,
+        Setting(
+            "Archive to read: directory or URL as the pipeline `archive` writes it. Without one, topics are read.",
+            metavar="URL",
+        ),
+    ] = None
+    topic: Annotated[
+        Sequence[str], Setting("Topics to read; of an archive all if none is given.", metavar="TOPIC")
+    ] = ()
+    from_name_server: Annotated[
+        str | None,
+        Setting("Name servers of the cluster to read topics from, if it is another one.", metavar="HOST:PORT"),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Setting(
+            "Directory or URL that keeps how far the replay is. A run with the same one goes on where the last ended; without one a "
+            "run that was killed cannot be gone on with.",
+            metavar="URL",
+        ),
+    ] = None
+    expression: Annotated[str, Setting("Only messages with these tags: `red || blue`.", metavar="TAGS")] = "*"
+    key: Annotated[Sequence[str], Setting("Only messages with one of these keys.", metavar="KEY")] = ()
+    where: Annotated[
+        str | None, Setting("Only messages for which this is true: SQL over the columns of a read.", metavar="SQL")
+    ] = None
+    since_ms: Annotated[int | None, Setting("Only messages stored at or after this time.", kind=TimeKind.INSTANT)] = (
+        None
+    )
+    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=TimeKind.INSTANT)] = None
+    rate: Annotated[
+        float | None,
+        Setting(
+            "At most so many messages a second, all tasks together.",
+            minimum=SPARK_TASK_ROWS_PER_SECOND_MIN,
+            maximum=SPARK_TASK_ROWS_PER_SECOND_MAX,
+        ),
+    ] = None
+    due_times: Annotated[
+        DueTimes,
+        Setting("Whether a message with a due time keeps it. One that lies in the past delays nothing."),
+    ] = DueTimes.KEEP
+    shift_due_ms: Annotated[int, Setting("Move due times later by so much.", kind=TimeKind.SPAN, minimum=0)] = 0
+    queues: Annotated[
+        ReplayQueues,
+        Setting(
+            "`keep`: to the queue of the same number and, if it is there, the same broker, in the order of the queue it came from."
+        ),
+    ] = ReplayQueues.NEW
+    quarantine: Annotated[
+        str | None,
+        Setting(
+            "Directory or URL for messages that cannot be written again; below the checkpoint if it is not given. Without either such a "
+            "message ends the run.",
+            metavar="URL",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError for what does not go together."""
+        if self.name_server is None:
+            raise ConfigurationError(
+                "nothing says which cluster to write to", remedy="give its name servers: name_server"
+            )
+        if self.archive is None and not self.topic:
+            raise ConfigurationError("nothing says what to replay", remedy="give archive, or topic, or both")
+        if self.archive is not None and self.from_name_server is not None:
+            raise ConfigurationError(
+                "archive and from_name_server name two places to read from", remedy="give one of them"
+            )
+        if self.due_times is DueTimes.DROP and self.shift_due_ms:
+            raise ConfigurationError(
+                "due times cannot be dropped and shifted", remedy="give one of due_times and shift_due_ms"
+            )
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """What has to be the same in every run of one replay."""
+        return {
+            "to": self.to,
+            "archive": self.archive or "",
+            "topic": ",".join(sorted(self.topic)),
+            "expression": self.expression,
+            "key": " ".join(sorted(self.key)),
+            "where": self.where or "",
+            "due_times": self.due_times.value,
+            "shift_due_ms": str(self.shift_due_ms),
+            "queues": self.queues.value,
+            "name_server": self.name_server or "",
+            "from_name_server": self.from_name_server or "",
+        }
 
 
 @pipeline(ReplaySettings)

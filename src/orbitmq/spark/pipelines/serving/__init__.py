@@ -3,12 +3,10 @@
     service_file.py    what the file says, and everything that is wrong with it
     stream_settings.py the settings of streams into a topic or a table
     timetable.py       when a job runs; pure
-    restarts.py        how long what failed is left alone; pure
     figures.py         what has become of every part: metrics and readiness; pure
-    service.py         threads, the stop, and how the service ended
+    service.py         threads, pauses after failures, the stop, and how the service ended
     work.py            what the thread of each part does in Spark
     typed_table.py     typed rows into a Delta table, each batch once
-    lag.py             how far the archive of a stream is behind its topics
     service_directory.py  the directory of a service: its lock, and which runs were made
     health_port.py     `/livez`, `/readyz`, `/metrics`
     lineage.py         OpenLineage events

@@ -22,6 +22,8 @@ from orbitmq.limits.spark import (
     SERVICE_END_SLACK_MS,
     SERVICE_LOG_REPEATS_MAX,
     SERVICE_LOOK_MS,
+    SERVICE_RESTART_MS,
+    SERVICE_RESTART_MS_MAX,
     SERVICE_SESSION_END_MS,
     SERVICE_UNANSWERED_LOOKS_MAX,
 )
@@ -29,7 +31,6 @@ from orbitmq.spark.pipelines.failed_jobs import reason_of
 from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.pipelines.serving.figures import BatchDone, ServiceFigures, ServiceState
 from orbitmq.spark.pipelines.serving.lineage import Lineage, SentLineage
-from orbitmq.spark.pipelines.serving.restarts import Restarts
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
 from orbitmq.spark.pipelines.serving.service_file import ServiceFile, ServicePart, StreamSink
 
@@ -237,6 +238,26 @@ class _SparkWatch:
         while self._up and not self._stop.wait(SERVICE_LOOK_MS):
             self._up = self._is_up()
             self._unanswered = 0
+
+
+class Restarts:
+    """How long one stream or job is left alone after a failure.
+
+    A pause is twice the one before, up to a bound; what went well makes the next one the shortest again.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """One after the other, up to now."""
+
+    def worked(self) -> None:
+        self.failures = 0
+
+    def failed(self) -> int:
+        """Milliseconds until the next try."""
+        pause_ms = SERVICE_RESTART_MS << min(self.failures, 30)
+        self.failures += 1
+        return min(pause_ms, SERVICE_RESTART_MS_MAX)
 
 
 class _Serving:

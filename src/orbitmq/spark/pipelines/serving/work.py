@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import OrbitError, SparkJobError
-from orbitmq.limits.spark import SERVICE_LOOK_MS
+from orbitmq.limits.spark import REPLAY_TIMEOUT_MS, SERVICE_LOOK_MS
 from orbitmq.spark.options import read_options
 from orbitmq.spark.pipelines.run import Run, StopRequest
 from orbitmq.spark.pipelines.serving.figures import BatchDone
@@ -25,7 +26,10 @@ from orbitmq.spark.workers import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from orbitmq.protocol.remoting.bodies import MessageQueue
+    from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
     from orbitmq.spark.pipelines.serving.stream_settings import StreamSettings
+    from orbitmq.spark.reading.offsets import Extent, Offsets
 
 
 logger = logging.getLogger("orbitmq.service")
@@ -117,7 +121,6 @@ def _own_session(spark: SparkSession) -> SparkSession:
 
 def _archive(spark: SparkSession, settings: Any, run: PartRun) -> None:
     from orbitmq.spark.pipelines import archive
-    from orbitmq.spark.pipelines.serving.lag import archive_lags
 
     summary = archive(spark, **vars(settings), run=Run(stop=run.stop))
     try:
@@ -126,6 +129,32 @@ def _archive(spark: SparkSession, settings: Any, run: PartRun) -> None:
         logger.warning("nobody knows how far the archive %s is behind: %s", settings.to, error)
         lags = None
     run.done(BatchDone(summary.rows_written, summary.rows_quarantined, summary.seconds, lags))
+
+
+def archive_lags(settings: ArchiveSettings) -> dict[tuple[str, str], int]:
+    """Messages by topic, under the empty group; nothing of logs. Asks the cluster and reads the table's log."""
+    if settings.store:
+        return {}
+    from orbitmq.client.addresses import parse_addresses
+    from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
+    from orbitmq.spark.pipelines.archiving.reached import reached_of
+    from orbitmq.spark.pipelines.archiving.storage import table_place
+    from orbitmq.spark.pipelines.archiving.table import opened
+    from orbitmq.spark.reading.cluster import cluster_of
+
+    cluster = cluster_of(parse_addresses(settings.name_server or ""), REPLAY_TIMEOUT_MS, settings.connect)
+    topics = settings.topic or cluster.matching(settings.topic_pattern or "")
+    numbers = DeltaLog(table_place(settings.to)).applications(opened(settings.to).version())
+    return behind(reached_of(numbers).queues, cluster.extents(topics))
+
+
+def behind(reached: Offsets, extents: Mapping[MessageQueue, Extent]) -> dict[tuple[str, str], int]:
+    """The same of offsets and bounds of queues; one that the archive has not entered yet counts from its oldest message on. Pure."""
+    found: Counter[tuple[str, str]] = Counter()
+    for queue, extent in extents.items():
+        at = max(reached.get(queue, extent.low), extent.low)
+        found[queue.topic, ""] += max(extent.high - at, 0)
+    return dict(found)
 
 
 def _pipeline(spark: SparkSession, name: str, settings: Any, run: PartRun) -> None:

@@ -13,8 +13,7 @@ from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
-from orbitmq.spark.pipelines.publishing.publish import WrittenVersions, check_history, written_of
-from orbitmq.spark.pipelines.publishing.settings import ChangesSettings
+from orbitmq.spark.pipelines.publishing.publish import ChangesSettings, WrittenVersions, check_history, written_of
 
 
 def rows(*ids: int) -> pa.Table:

@@ -26,11 +26,11 @@ from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.pipelines.serving import service as serving
 from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS, BatchDone, ServiceFigures, ServiceState
 from orbitmq.spark.pipelines.serving.health_port import HealthPort
-from orbitmq.spark.pipelines.serving.lag import behind
 from orbitmq.spark.pipelines.serving.lineage import Lineage
 from orbitmq.spark.pipelines.serving.service import Service, ServiceEnd
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
 from orbitmq.spark.pipelines.serving.service_file import read_service_file
+from orbitmq.spark.pipelines.serving.work import behind
 from orbitmq.spark.reading.offsets import Extent
 
 FILE = """
@@ -108,7 +108,7 @@ def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitmq.spark.pipelines.serving.restarts.SERVICE_RESTART_MS", 1)
+    monkeypatch.setattr("orbitmq.spark.pipelines.serving.service.SERVICE_RESTART_MS", 1)
     monkeypatch.setattr(serving, "SERVICE_LOOK_MS", 5)
     monkeypatch.setattr(serving, "SERVICE_END_SLACK_MS", 0)
 

@@ -9,7 +9,7 @@ import pytest
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.recurrence import RECURRENCE_AHEAD_MS_MAX
 from orbitmq.limits.spark import SERVICE_RESTART_MS, SERVICE_RESTART_MS_MAX
-from orbitmq.spark.pipelines.serving.restarts import Restarts
+from orbitmq.spark.pipelines.serving.service import Restarts
 from orbitmq.spark.pipelines.serving.timetable import Timetable
 from orbitmq.timing.recurrence.rule import Rule
 
