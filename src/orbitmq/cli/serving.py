@@ -143,6 +143,9 @@ def run_roles(
     from orbitmq.server.garbage import collect_rarely
 
     collect_rarely()  # before what is imported now
+    from orbitmq.server.signals import hold_signals, let_signals
+
+    hold_signals()
     from orbitmq.server import lifecycle
     from orbitmq.server.settings import Overrides, Role, load_settings
 
@@ -167,6 +170,8 @@ def run_roles(
         is_defect = not isinstance(error, OrbitError | OSError)
         logging.getLogger("orbitmq.server").critical("%s", error, exc_info=is_defect)
         code = exit_code_of(error) if isinstance(error, OrbitError) else ExitCode.FAILED
+    finally:
+        let_signals()
     raise typer.Exit(code)
 
 

@@ -99,21 +99,24 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
     signals.install()
     stop = signals.stop
     while not stop.is_set():
+        signals.begin_start()
         ended = asyncio.Event()
         try:
             process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
-            process.begins_again = ended.set
+            process.begins_again, process.store_is_open = ended.set, signals.store_is_open
             signals.parts = process.reload_parts
             await process.start()
         except OSError as error:
             raise _cannot_start(settings.data, error) from error
-        print(_line(process.summary(), settings), flush=True)
-        supervisor.ready(process.summary())
-        keep_what_is_there()
-        waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        if not stop.is_set():
+            signals.starts = False
+            print(_line(process.summary(), settings), flush=True)
+            supervisor.ready(process.summary())
+            keep_what_is_there()
+            waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
         if stop.is_set():
             supervisor.stopping(signals.reason)
         await _stop(process, signals.reason or "it begins again")
@@ -221,6 +224,8 @@ class ServerProcess:
         self._killed = False
         self.begins_again: Callable[[], object] | None = None
         """Ends this object in order and makes another one; None where whoever made it does not."""
+        self.store_is_open: Callable[[], object] | None = None
+        """Called during the start, before anything is served: what comes now is short."""
 
     async def start(self) -> None:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
@@ -247,6 +252,8 @@ class ServerProcess:
                     self.nameserver.users.of_broker = self.broker.broker.users
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
+            if self.store_is_open is not None:
+                self.store_is_open()
             self.alarm = Alarm(partial(fine_timer, self.loop), self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
                 self.broker.broker.rooms.administration.broker.more_facts.append(self.facts)

@@ -1,12 +1,14 @@
 """What signals ask of a server process: to stop, to read files anew, to open its log file anew.
 
 Rules of this file
-1. SIGTERM and SIGINT stop in order. SIGHUP has everything read anew that can be; SIGUSR1 opens the log file anew. Neither of these two
-   ever ends the process or changes what goes on, and each says in the log what came of it.
-2. What cannot be used changes nothing: what was in force stays, and the log says why.
+1. SIGTERM and SIGINT stop in order, once the store is open. Before that, which can take long, nothing is served or changed that a kill
+   would harm, and they end the process at once.
+2. SIGHUP has everything read anew that can be; SIGUSR1 opens the log file anew. Neither of these two ever ends the process or changes
+   what goes on, and each says in the log what came of it. What cannot be used changes nothing: the log says why.
 3. The hang-up of the terminal that the server was started from is a stop in order: nobody would see it any longer. Under `nohup` it is
    a reload like any other.
-4. Reloads go one after the other; those that are asked for meanwhile are one. The supervisor hears of their beginning and their end.
+4. What comes while the program is still loaded waits, and would end it otherwise; the hang-up of a terminal does.
+5. Reloads go one after the other; those that are asked for meanwhile are one. The supervisor hears of their beginning and their end.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Final, NamedTuple
 
 from orbitmq.errors import OrbitError
@@ -25,6 +28,9 @@ from orbitmq.telemetry.logs import BoundedHandler
 logger = logging.getLogger("orbitmq.server")
 
 TERMINAL: Final = "/dev/tty"
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_HELD: Final = frozenset({signal.SIGHUP, signal.SIGUSR1})
 
 
 class ReloadPart(NamedTuple):
@@ -44,6 +50,15 @@ def reads_now(reload: Callable[[], str]) -> Callable[[], Awaitable[str]]:
     return read
 
 
+def hold_signals() -> None:
+    """Before the server is loaded: SIGHUP and SIGUSR1 wait until `install`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1} if _has_terminal() else _HELD)
+
+
+def let_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+
+
 class ProcessSignals:
     """The signals of one process, from `install` on."""
 
@@ -54,6 +69,8 @@ class ProcessSignals:
         self.stop: Final = asyncio.Event()
         self.reason = ""
         """Why the process stops, once it does."""
+        self.starts = False
+        """It does not serve yet."""
         self.parts: Callable[[], list[ReloadPart]] = list
         """What the roles that run now can read anew."""
         self._log = log
@@ -67,10 +84,29 @@ class ProcessSignals:
         """Take the signals of this process, on the running loop."""
         self._began_at_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and self._has_terminal()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.end, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self.hang_up)
         loop.add_signal_handler(signal.SIGUSR1, self.reopen_log)
+        let_signals()
+
+    def begin_start(self) -> None:
+        """From now on a stop is an end at once: the loop does not turn while the store is opened."""
+        self.starts = True
+        for number in _STOPS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, self._end_at_once)
+
+    def store_is_open(self) -> None:
+        """From now on a stop is one in order."""
+        for number in _STOPS:
+            asyncio.get_running_loop().add_signal_handler(number, self.end, signal.Signals(number).name)
+
+    def _end_at_once(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        logger.info("stopped before the store was open: %s; the next start reads it as this one did", name)
+        self._supervisor.stopping(name)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        os._exit(128 + number)  # the first process of a container is not ended by a signal of its own
 
     def end(self, reason: str) -> None:
         """Stop in order; the first reason counts."""
@@ -79,6 +115,8 @@ class ProcessSignals:
             return
         self.reason = reason
         self.stop.set()
+        if self.starts:
+            logger.info("%s: the start comes to its end first, which takes seconds", reason)
 
     def hang_up(self) -> None:
         if self._began_at_terminal and not self._has_terminal():

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,3 +156,60 @@ async def test_the_first_reason_for_a_stop_counts(log: BoundedHandler) -> None:
     signals.end("SIGTERM")
     signals.end("SIGINT")
     assert signals.reason == "SIGTERM"
+
+
+# --- during a start -----------------------------------------------------------------------------------------------------
+
+SLOW_START = """
+import asyncio, pathlib, signal, sys, time
+from orbitmq.server import lifecycle
+from orbitmq.server.settings import Overrides, Role, load_settings
+
+async def start(process):
+    if sys.argv[2] == "open":
+        process.store_is_open()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)  # the loop hears of it
+    else:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(60)  # as the store does while it is read
+
+lifecycle.ServerProcess.start = start
+lifecycle.serve(load_settings(roles=[Role.NAMESERVER], overrides=Overrides(data=pathlib.Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "said"),
+    [
+        ("read", -signal.SIGTERM, ["stopped before the store was open: SIGTERM"]),
+        ("open", 0, ["SIGTERM: the start comes to its end first", "stopping: SIGTERM", "stopped in order"]),
+    ],
+)
+def test_a_stop_during_a_start_is_heeded_and_told(tmp_path: Path, stage: str, code: int, said: list[str]) -> None:
+    """While the store is opened, which may take minutes, nothing is served yet: that is over at once, as a kill may end it as well."""
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_START, str(tmp_path), stage],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if "orbitmq.server" in line and " the event loop of asyncio" not in line
+    ]
+    assert len(lines) == len(said), done.stderr
+    assert all(text in line for text, line in zip(said, lines, strict=True)), done.stderr
+
+
+def test_a_signal_that_comes_while_the_server_is_loaded_waits(tmp_path: Path) -> None:
+    """A rotation of logs would end a broker that begins."""
+    source = (
+        "import signal\nfrom orbitmq.server.signals import hold_signals, let_signals\nhold_signals()\n"
+        "signal.raise_signal(signal.SIGUSR1)\nsignal.signal(signal.SIGUSR1, lambda *_: print('heard'))\nlet_signals()"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
