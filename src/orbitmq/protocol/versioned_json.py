@@ -16,7 +16,7 @@ from orbitmq.errors import RecordError
 Body = TypeVar("Body")
 
 
-class _Versioned(msgspec.Struct):
+class _VersionOnly(msgspec.Struct):
     version: int
 
 
@@ -25,7 +25,7 @@ def decode_versioned(
 ) -> Body:
     """What `decoder` makes of it. RecordError, which says `what` it was and `where`, when it is none or of another version."""
     try:
-        found = msgspec.json.decode(data, type=_Versioned).version
+        found = msgspec.json.decode(data, type=_VersionOnly).version
         if found == version:
             return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

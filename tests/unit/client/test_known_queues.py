@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orbitmq.client.route import MASTER_ID, Route
-from orbitmq.client.sending.known_queues import KnownQueues, broker_of_key
+from orbitmq.client.sending.known_queues import AwayQueues, broker_of_key
 from orbitmq.limits.client import AWAY_BROKER_MS_MAX, AWAY_BROKERS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -22,7 +22,7 @@ def names(queues: Iterable[MessageQueue]) -> list[str]:
 
 
 def test_a_broker_that_left_the_route_is_known_until_it_is_back() -> None:
-    known, both, one = KnownQueues(), route(a=2, b=1), route(b=1)
+    known, both, one = AwayQueues(), route(a=2, b=1), route(b=1)
     assert known.with_those_away("T", both.publish_queues, 1_000, 0) is both.publish_queues
     known.changed(both, one, 0)
     assert names(known.with_those_away("T", one.publish_queues, 1_000, 0)) == ["a0", "a1", "b0"]
@@ -32,7 +32,7 @@ def test_a_broker_that_left_the_route_is_known_until_it_is_back() -> None:
 
 
 def test_a_broker_that_is_away_for_longer_than_a_window_is_not_waited_for_by_its_keys() -> None:
-    known, one = KnownQueues(), route(b=1)
+    known, one = AwayQueues(), route(b=1)
     known.changed(route(a=1, b=1), one, 500)
     assert names(known.with_those_away("T", one.publish_queues, 1_000, 1_499)) == ["a0", "b0"]
     assert names(known.with_those_away("T", one.publish_queues, 1_000, 1_500)) == ["b0"]
@@ -41,7 +41,7 @@ def test_a_broker_that_is_away_for_longer_than_a_window_is_not_waited_for_by_its
 
 
 def test_how_many_brokers_are_remembered_is_bounded() -> None:
-    known, one = KnownQueues(), route(b=1)
+    known, one = AwayQueues(), route(b=1)
     many = {f"a{number}": 1 for number in range(AWAY_BROKERS_MAX + 5)}
     known.changed(route(**many, b=1), one, 0)
     assert len(known.with_those_away("T", one.publish_queues, 1_000, 0)) == AWAY_BROKERS_MAX + 1

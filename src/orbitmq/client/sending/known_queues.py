@@ -26,7 +26,7 @@ class _Away(NamedTuple):
     queues: tuple[MessageQueue, ...]
 
 
-class KnownQueues:
+class AwayQueues:
     """Of brokers that are away, by topic."""
 
     __slots__ = ("_away",)

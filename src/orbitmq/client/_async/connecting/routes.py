@@ -18,7 +18,7 @@ from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.troubles import AWAY
 from orbitmq.client._async.runtime import Event, Lock, monotonic_ms
 from orbitmq.client.route import MASTER_ID, Route, build_route
-from orbitmq.client.sending.known_queues import KnownQueues
+from orbitmq.client.sending.known_queues import AwayQueues
 from orbitmq.errors import (
     ClientError,
     ConnectionLostError,
@@ -52,7 +52,7 @@ class Routes:
         self._on_changed = on_changed
         self._on_unwritable = on_unwritable
         self._routes: dict[str, Route] = {}
-        self.known_queues = KnownQueues()
+        self.known_queues = AwayQueues()
         self._lookups: dict[str, Lock] = {}
         self._guessed: dict[str, Route] = {}
         self.moved = Event()
