@@ -133,6 +133,8 @@ def audited(
             answer = handler(command, peer)
         except (OrbitError, OSError) as error:
             _tell_request(command, peer, about, before, getattr(error, "code", ResponseCode.SYSTEM_ERROR))
+            if isinstance(error, Denied):
+                error.is_told = True
             raise
         _tell_request(command, peer, about, before, ResponseCode.SUCCESS if answer is None else answer.code)
         return answer
@@ -141,8 +143,8 @@ def audited(
 
 
 def tell_denied(command: Command, peer: Peer, denied: Denied) -> None:
-    """A gate did not let a request through: a line where it would have left one."""
-    if command.code in AUDITED and command.code != RequestCode.UPDATE_CONSUMER_OFFSET:
+    """A gate, or what asks one later, did not let a request through: a line where it would have left one and has not yet."""
+    if not denied.is_told and command.code in AUDITED and command.code != RequestCode.UPDATE_CONSUMER_OFFSET:
         _tell_request(command, peer, About(), {}, denied.code)
 
 

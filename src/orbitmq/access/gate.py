@@ -51,6 +51,8 @@ class Denied(OrbitError):
         self.code = code
         self.remark = remark
         self.wait_ms = wait_ms
+        self.is_told = False
+        """Whether the audit log has its line."""
 
 
 class Gate(Protocol):

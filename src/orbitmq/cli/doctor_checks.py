@@ -98,11 +98,13 @@ def configuration(file: Path) -> list[Result]:
     if (problem := problem_of(file, roles)) is not None:
         return [Result(Level.FAIL, "configuration", problem, remedy)]
     keys = explain(file, roles)
-    idle = [key.key for key in keys if key.fate is Fate.NO_EFFECT]
-    used = f"{sum(key.fate in (Fate.USED, Fate.HARMLESS) for key in keys)} keys of {file} count"
-    if idle:
-        return [Result(Level.WARN, "configuration", f"{used}, without effect here: {', '.join(idle)}", remedy)]
-    return [Result(Level.OK, "configuration", used)]
+    parts = [f"{sum(key.fate in (Fate.USED, Fate.HARMLESS) for key in keys)} keys of {file} count"]
+    for fate, said in ((Fate.NO_EFFECT, "without effect here"), (Fate.OVERRULED, "given again further down")):
+        if names := dict.fromkeys(key.key for key in keys if key.fate is fate):
+            parts.append(f"{said}: {', '.join(names)}")
+    if len(parts) > 1:
+        return [Result(Level.WARN, "configuration", ", ".join(parts), remedy)]
+    return [Result(Level.OK, "configuration", parts[0])]
 
 
 def python_version(version: tuple[int, ...]) -> Result:

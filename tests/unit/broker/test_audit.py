@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import ListPeer, Rig
 
-from orbitmq.access.audit import AUDITED, Secret, audited, caller_text, tell
+from orbitmq.access.audit import AUDITED, Secret, audited, caller_text, tell, tell_denied
 from orbitmq.access.audit import About as AboutRequest
 from orbitmq.access.gate import CALLER, Denied
 from orbitmq.access.users import User
@@ -165,6 +165,18 @@ def test_whom_the_gate_lets_not_through_leaves_a_line(make_rig: Any, lines: Line
     rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
     rig.call(RequestCode.GET_ALL_TOPIC_CONFIG)
     assert lines.one().endswith("is refused, NO_PERMISSION: DELETE_TOPIC_IN_BROKER topic=orders")
+
+
+def test_who_is_denied_by_the_table_of_users_leaves_one_line_too(lines: Lines) -> None:
+    command, peer = request(RequestCode.AUTH_CREATE_USER, {"username": "shop"}), ListPeer(ManualClock(), 1)
+
+    def handler(command: Command, peer: Any) -> Command:
+        raise Denied(ResponseCode.NO_PERMISSION, "the user is there already")
+
+    with pytest.raises(Denied) as denied:
+        audited(RequestCode.AUTH_CREATE_USER, handler, lambda command, peer: AboutRequest())(command, peer)
+    tell_denied(command, peer, denied.value)  # as a server does with every one
+    assert lines.one().endswith("is refused, NO_PERMISSION: AUTH_CREATE_USER username=shop")
 
 
 def test_secrets_stay_secret_and_control_characters_in_their_line() -> None:

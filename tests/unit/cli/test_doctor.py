@@ -296,6 +296,7 @@ def test_doctor_says_what_a_directory_keeps_of_copies(
     [
         ("brokerName=a\n", Level.OK, "1 keys of"),
         ("brokerName=a\nmapedFileSizeCommitLog=1\n", Level.WARN, "without effect here: mapedFileSizeCommitLog"),
+        ("brokerName=a\nbrokerName=b\n", Level.WARN, "count, given again further down: brokerName"),
         ("brokerNam=a\n", Level.FAIL, "unknown key 'brokerNam'"),
     ],
 )
