@@ -15,10 +15,10 @@ import re
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark.java import find_java
@@ -36,11 +36,13 @@ from orbitmq.spark.workers import (
 )
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 Setting = str | bool | int | float
+Made = TypeVar("Made")
 
 ANYWHERE: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -108,6 +110,35 @@ def session(
         if not is_remote(running):
             write_from_any_thread(running)
         return _adjusted(running, texts if master is None else {**texts, "spark.master": master})
+
+
+class TasksOnly:
+    """A context of Spark without a session, for who gives out tasks and asks for no data frame."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.sparkContext = context
+
+    def stop(self) -> None:
+        self.sparkContext.stop()
+
+
+def tasks_only(
+    master: str | None = None, *, remote: str | None = None, app_name: str = "orbitmq", **conf: Setting
+) -> SparkSession | TasksOnly:
+    """As `session`, in a process that has no Java yet, and without a session where the master is this process and its workers run this
+    Python: Java then reads nothing of SQL, which is half of the CPU until the first task ends."""
+    texts = {name: _text(name, value) for name, value in conf.items()}
+    start = plan_start(master, remote, texts, os.environ)
+    place = start.settings.get("spark.master", "")
+    has_own_java = start.starts_java and remote is None and re.match(r"local(\[|$)", place) is not None
+    if start.python is None or not has_own_java or not is_this_python(start.python.path):
+        return session(master, remote=remote, app_name=app_name, **conf)
+    _require_pyspark()
+    from pyspark import SparkConf, SparkContext
+
+    settings = {"spark.app.name": app_name, **start.settings}
+    with _starting:
+        return TasksOnly(_with_java(start, lambda: SparkContext(conf=SparkConf().setAll(list(settings.items())))))
 
 
 def _text(name: str, value: Setting) -> str:
@@ -248,19 +279,29 @@ def checkpoint_files(jars: Path) -> str | None:
 
 
 def _started(start: Start, app_name: str) -> SparkSession:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(start.settings.get("spark.app.name", app_name))
+    for name, value in start.settings.items():
+        builder = builder.config(name, value)
+    started = _with_java(start, builder.getOrCreate)
+    if is_remote(started):
+        return started
+    write_from_any_thread(started)
+    return _with_our_formats(started, start)
+
+
+def _with_java(start: Start, make: Callable[[], Made]) -> Made:
+    """What `make` makes, which starts a Java."""
+    from pyspark.errors import PySparkException
 
     if start.python is not None:
         examine(start.python)
         if not start.is_here:
             tell_default(start.python, start.settings.get("spark.master", "this cluster"))
-    builder = SparkSession.builder.appName(start.settings.get("spark.app.name", app_name))
-    for name, value in start.settings.items():
-        builder = builder.config(name, value)
     with starting_environment(start, os.environ) as java:
         try:
-            started = builder.getOrCreate()
+            return make()
         except PySparkException as problem:
             if problem.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
@@ -268,10 +309,6 @@ def _started(start: Start, app_name: str) -> SparkSession:
                 f"the Java in {java} ended before Spark was up; what it printed says why",
                 remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
             ) from problem
-    if is_remote(started):
-        return started
-    write_from_any_thread(started)
-    return _with_our_formats(started, start)
 
 
 @contextmanager

@@ -90,6 +90,20 @@ def test_mistakes_are_found_without_spark(tmp_path: Path) -> None:
     assert done.stderr.strip() == "error: --every 'often' is no span of time such as 500ms, 30s, 10m, 2h or 7d"
 
 
+def test_what_a_task_says_is_what_the_command_says(tmp_path: Path) -> None:
+    """Also where the command starts Spark without a session."""
+    log = little_log(tmp_path / "store", 30)
+    log.write()
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "day=2023-11-14").write_text("no directory")
+    done = ran("pipeline", "archive", "--to", tmp_path / "archive", "--store", log.root, "--master", "local[1]")
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: a batch of the archive {tmp_path / 'archive'} failed: ")
+    assert "day=2023-11-14" in line
+    assert "look whether the storage can be reached" in line
+
+
 def test_spark_submit(tmp_path: Path) -> None:
     import pyspark
 

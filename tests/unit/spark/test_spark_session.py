@@ -12,8 +12,8 @@ import pytest
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark import session, spark_session
 from orbitmq.spark.python_daemon import without_zip
-from orbitmq.spark.spark_session import Start, checkpoint_files, plan_start, starting_environment
-from orbitmq.spark.workers import WorkerPython
+from orbitmq.spark.spark_session import Start, TasksOnly, checkpoint_files, plan_start, starting_environment, tasks_only
+from orbitmq.spark.workers import PYTHON_VARIABLE, WorkerPython
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -219,6 +219,39 @@ def test_a_remote_session_changes_nothing() -> None:
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "environment", "is_alone"),
+    [
+        ({}, {}, True),
+        ({"master": "local[2]"}, {}, True),
+        ({"master": "local[2]", "spark.pyspark.python": "/bin/sh"}, {}, False),
+        ({"master": "local-cluster[2,1,1024]"}, {}, False),
+        ({"master": "spark://host:7077"}, {}, False),
+        ({"remote": "sc://host"}, {}, False),
+        ({"master": "sc://host"}, {}, False),
+        ({"master": "local[2]", "remote": "sc://host"}, {}, False),
+        ({}, {"SPARK_REMOTE": "local"}, False),
+        ({}, {"PYSPARK_GATEWAY_PORT": "1"}, False),
+    ],
+)
+def test_who_only_gives_out_tasks_gets_a_session_where_it_needs_one(
+    said: dict[str, str], environment: dict[str, str], is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", PYTHON_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(spark_session, "session", lambda master, **more: asked.append({"master": master, **more}))
+    monkeypatch.setattr(spark_session, "_with_java", lambda start, make: "a context")
+    found = tasks_only(app_name="archive", **said)
+    if is_alone:
+        assert isinstance(found, TasksOnly)
+        assert not asked
+    else:
+        assert asked == [{"master": None, "remote": None, "app_name": "archive", **said}]
 
 
 def test_a_name_that_is_no_setting_of_spark_is_refused() -> None:

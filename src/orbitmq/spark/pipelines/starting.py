@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from orbitmq.spark.pipelines.pipeline_file import Step, run_steps
 from orbitmq.spark.pipelines.run import Run, StopRequest, Summary
@@ -21,7 +21,7 @@ QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 TASKS_ONLY: Final = frozenset({"archive"})
 """Pipelines whose rows never reach Java, which only gives out their tasks."""
 
-BRIEF_JAVA: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+BRIEF_JAVA: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """A Java that compiles quickly and not well: of a small archive's CPU a third is the compiler's."""
 
 _QUERY_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -45,13 +45,14 @@ def run_for_command(
 ) -> bool:
     """Whether every step did all it should. Starts a session, or takes the one that spark-submit made, and ends it."""
     from orbitmq.spark.pipelines.progress import progress_on
-    from orbitmq.spark.spark_session import session
+    from orbitmq.spark.spark_session import session, tasks_only
 
     name = f"orbitmq {' '.join(step.pipeline for step in steps)}"
     quiet = QUIET if remote is None else {}  # they are settings of the other side's Java
     is_new = remote is None and "pyspark" not in sys.modules  # else there may be a Java, which keeps its options
-    brief = BRIEF_JAVA if is_new and TASKS_ONLY.issuperset(step.pipeline for step in steps) else {}
-    spark = session(master, remote=remote, app_name=name, **{**quiet, **brief, **(conf or {})})
+    gives_tasks = is_new and TASKS_ONLY.issuperset(step.pipeline for step in steps)
+    begin, brief = (tasks_only, BRIEF_JAVA) if gives_tasks else (session, {})
+    spark: Any = begin(master, remote=remote, app_name=name, **{**quiet, **brief, **(conf or {})})
     quiet_queries()
     stop = StopRequest()
     done = True

@@ -180,14 +180,13 @@ class _Archiving:
         return snapshot
 
     def _do(self, pieces: Sequence[TaskPiece]) -> list[TaskDone]:
-        from orbitmq.spark.pipelines.archiving.tasks import RESULT, ArchiveTasks, TaskDone
+        from orbitmq.spark.pipelines.archiving.tasks import ArchiveTasks, TaskDone, said_by
         from orbitmq.spark.pipelines.failed_jobs import job_errors
 
         tasks = ArchiveTasks(self._to, self._form, tuple(piece.work for piece in pieces))
-        numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         with job_errors(f"a batch of the archive {self._to}"):
-            rows = numbers.mapInArrow(tasks, f"{RESULT} string").collect()
-        return [msgspec.json.decode(row[RESULT], type=TaskDone) for row in rows]
+            said = said_by(self._spark, tasks, len(pieces))
+        return [msgspec.json.decode(text, type=TaskDone) for text in said]
 
     def _commit(
         self, snapshot: Snapshot, numbers: dict[str, int], files: Sequence[LandedFile], ends: Mapping[str, int]

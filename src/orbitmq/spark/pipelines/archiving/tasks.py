@@ -8,27 +8,29 @@ Rules of this file
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from orbitmq.spark.carrying import Carried
+from orbitmq.spark.carrying import ArrowTask, Carried
 from orbitmq.spark.log_files.ranges import LogRange
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.pipelines.archiving.committing import LandedFile
 from orbitmq.spark.pipelines.archiving.landing import FileForm
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.plan import QueueRange
+from orbitmq.spark.workers import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.spark.quarantine import Quarantine
 
 RESULT: Final = "done"
-"""The only column of what comes back."""
+"""The only column of what comes back from a session of Spark Connect."""
 
 QUARANTINE: Final = "_quarantine"
 """Below the archive: a JSON file for each task that found something it could not read."""
@@ -84,20 +86,36 @@ class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveTasks(Carried):
-    """The function that Spark runs: row `i` of its input stands for piece `i` of the work."""
+    """The function that Spark runs: number `i` of its input stands for piece `i` of the work."""
 
     def __init__(self, root: str, form: FileForm, works: tuple[Work, ...]) -> None:
         self._root = root
         self._form = form
         self._works = works
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[str]:
+        for number in numbers:
+            done = archive_work(self._root, self._form, self._works[number])
+            yield msgspec.json.encode(done).decode()
+
+
+def said_by(spark: SparkSession, tasks: ArchiveTasks, count: int) -> list[str]:
+    """What the tasks of all pieces say, in the order of the pieces.
+
+    Where Spark allows it they are given out without SQL, whose classes are half of what Java reads until the first row is archived
+    (benchmarks/spark/first_row.py).
+    """
+    if not is_remote(spark):
+        return spark.sparkContext.parallelize(range(count), count).mapPartitions(tasks).collect()
+
+    def over_arrow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                done = archive_work(self._root, self._form, self._works[number])
-                yield pa.record_batch({RESULT: [msgspec.json.encode(done).decode()]})
+            yield pa.record_batch({RESULT: list(tasks(batch.column(0).to_pylist()))})
+
+    rows = spark.range(0, count, 1, count).mapInArrow(ArrowTask(over_arrow), f"{RESULT} string").collect()
+    return [row[RESULT] for row in rows]
 
 
 def archive_work(root: str, form: FileForm, work: Work) -> TaskDone:
