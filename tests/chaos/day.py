@@ -34,12 +34,15 @@ BROKERS: Final = ("broker-a", "broker-b", "broker-c")
 CRAMPED: Final = "broker-c"
 """The one with a small disk of its own."""
 
-SMALL: Final = {"mappedFileSizeCommitLog": 64 << 20, "maxIndexNum": 200_000, "waitTimeMillsInSendQueue": 60_000}
-SMALLER: Final = {
-    "mappedFileSizeCommitLog": 16 << 20, "maxIndexNum": 2_000, "maxHashSlotNum": 500,
-    "cleanResourceInterval": 1_000, "cleanFileForciblyEnable": "false",
+SMALL: Final = {
+    "mappedFileSizeCommitLog": 64 << 20, "maxIndexNum": 200_000, "waitTimeMillsInSendQueue": 60_000,
+    "cleanFileForciblyEnable": "false",
 }  # fmt: skip
-"""It looks at its disk every second, and removes nothing early."""
+"""Nothing is removed early."""
+SMALLER: Final = {
+    "mappedFileSizeCommitLog": 16 << 20, "maxIndexNum": 2_000, "maxHashSlotNum": 500, "cleanResourceInterval": 1_000,
+}  # fmt: skip
+"""It looks at its disk every second."""
 
 FOR_S: Final = 10
 UNREAD_MS: Final = 5_000

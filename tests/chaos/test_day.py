@@ -25,7 +25,7 @@ from test_cluster_restart import obey
 from tests.edges.full_disk import small_file_system
 from tests.edges.run import CannotRunError
 from tests.interop.rig.toolchain import Missing
-from traffic import Producing, consume, count_copies, until
+from traffic import Producing, call_again, consume, count_copies, until
 
 import orbitmq
 
@@ -44,7 +44,8 @@ QUICK: Final = orbitmq.ClientOptions(
     route_refresh_ms=300, offset_persist_ms=1_000, heartbeat_ms=1_000, connect_timeout_ms=1_000
 )
 SURE: Final = orbitmq.ProducerOptions(send_timeout_ms=20_000, elsewhere_after_ms=1_000)
-"""What a broker may have stored that does not come back goes to another one, and may be there twice."""
+"""What a broker may have stored that does not come back goes to another one, and may be there twice. Sends with a key are repeated by
+another producer, and wait."""
 FROM_FIRST: Final = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
 
 DOWN, UNREGISTERED, FILLS = "OrbitmqDown", "OrbitmqNotRegistered", "OrbitmqDiskFills"
@@ -53,6 +54,7 @@ FIRED: Final = {DOWN, UNREGISTERED, FILLS, UNREAD, GIVEN_UP, UNWRITABLE}
 
 NOT_FIRED: Final = {
     "nobody copies another one": {"OrbitmqCopiesMissing", "OrbitmqSlaveBehind", "OrbitmqSlaveDoesNotFollow"},
+    "there is no replicated group": {"OrbitmqGroupWithoutLeader", "OrbitmqGroupEngineSilent", "OrbitmqGroupClockOff"},
     "it needs more restarts, time or load than a day has": {
         "OrbitmqRestarted", "OrbitmqDiskFullSoon", "OrbitmqFlushBehind", "OrbitmqConsumerBehind", "OrbitmqBusy", "OrbitmqOnceMemory",
         "OrbitmqConnectionsFull", "OrbitmqMetricsIncomplete",
@@ -87,6 +89,8 @@ class Day:
         self.disk = disk
         self.account = Account()
         self.producing = Producing(self.account, "orders", size=100, pause_s=PAUSE_S)
+        self.calls = Account()
+        self.calls_end = asyncio.Event()
         self.expected: set[tuple[str, str]] = set()
         """Alerts that had to fire."""
         self.summary = ""
@@ -141,6 +145,7 @@ class Day:
         self.cli = await asyncio.to_thread(Cli, directory / "home", self.site.address)
         await self.orbitmq("context", "expect", "here", *BROKERS)
         await self.orbitmq("topic", "create", "orders", "--queues", 4)
+        await self.orbitmq("topic", "create", "payments", "--queues", 2)
         client = orbitmq.connect(self.site.address, options=QUICK, producer_options=SURE)
         self.mq = mq = await self._stack.enter_async_context(client)
         for group in ("billing", "audit", "mailer"):
@@ -150,6 +155,8 @@ class Day:
         self._reading = asyncio.create_task(consume(self.reader, self.account))
         producer = await self._stack.enter_async_context(mq.producer("shop"))
         self._senders = [asyncio.create_task(self.producing.run(producer)) for _ in range(SENDERS)]
+        till = await self._stack.enter_async_context(mq.producer("till", orbitmq.ProducerOptions()))
+        self._senders.append(asyncio.create_task(call_again(till, "payments", self.calls, self.calls_end)))
         await self.uses_all()
 
     async def loses_a_broker(self) -> None:
@@ -253,24 +260,31 @@ class Day:
         account = self.account
         await until(lambda: len(account.fates) >= SENDS, account.summary, LIMIT_S)
         self.producing.stop()
+        self.calls_end.set()
         await asyncio.gather(*self._senders)
         await until(lambda: not account.missing(), account.summary)
         self.reader.stop()
         await self._reading
         await self.reader.close()
-        await count_copies(account, self.mq, "orders")
+        copies = await count_copies(account, self.mq, "orders")
         assert set(account.fates.values()) == {Fate.STORED}
         assert account.findings() == []
         assert account.copies.keys() == account.fates.keys()
-        twice = account.copies.total() - len(account.copies)
-        assert twice <= SENDERS, "what was on its way to the broker that was killed"
-        self.summary = f"{account.summary()}, {twice} stored twice"
+        twice = [brokers for brokers in copies.values() if len(brokers) > 1]
+        assert len(twice) <= SENDERS, "what was on its way to the broker that was killed"
+        assert all(len(brokers) == 2 and brokers.count(LOST) == 1 for brokers in twice), twice
+        await count_copies(self.calls, self.mq, "payments")
+        calls = self.calls.copies
+        assert (calls.keys(), set(calls.values())) == (self.calls.fates.keys(), {1}), "each key is stored once"
+        self.summary = (
+            f"{account.summary()}, {len(twice)} stored twice; {len(calls)} calls with a key, each stored once"
+        )
 
     async def is_exported(self) -> None:
         file = self.site.directory / "cluster.json"
         await self.orbitmq("cluster", "export", file)
         exported = json.loads(file.read_text(encoding="utf-8"))
-        assert [row["topic"] for row in exported["topics"]] == ["orders", "returns"]
+        assert [row["topic"] for row in exported["topics"]] == ["orders", "payments", "returns"]
         assert [row["group"] for row in exported["groups"]] == ["billing", "mailer"]
         assert {tuple(row["brokers"]) for row in (*exported["topics"], *exported["groups"])} == {BROKERS}
         imported = await self.orbitmq("cluster", "import", file, "--dry-run")

@@ -7,13 +7,18 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 from account import Account, Fate, Place
 from bodies import body_of, number_of
 
 import orbitmq
+
+AGAIN_AFTER: Final = 20
+CALL_PAUSE_S: Final = 0.1
 
 
 class Producing:
@@ -53,6 +58,27 @@ class Producing:
                 await asyncio.sleep(self._pause_s)
 
 
+async def call_again(producer: orbitmq.Producer, topic: str, account: Account, stop: asyncio.Event) -> None:
+    """A caller of a service, whose messages have keys: each is sent until a receipt comes, and one that was sent a while ago again."""
+    places: dict[int, object] = {}
+    for number in count():
+        if stop.is_set():
+            return
+        for each in (number, max(number - AGAIN_AFTER, 0)):
+            place = await _stored(producer, topic, each)
+            assert places.setdefault(each, place) == place, f"message {each} has two receipts"
+        account.sent(number, Fate.STORED)
+        await asyncio.sleep(CALL_PAUSE_S)
+
+
+async def _stored(producer: orbitmq.Producer, topic: str, number: int) -> object:
+    while True:
+        with contextlib.suppress(orbitmq.ClientError):
+            receipt = await producer.send(topic, body_of(number, 100), once=f"order-{number}")
+            return receipt.queue, receipt.queue_offset
+        await asyncio.sleep(CALL_PAUSE_S)
+
+
 async def consume(consumer: orbitmq.Consumer, account: Account) -> None:
     """Enter what arrives and acknowledge it, until the consumer stops."""
     async for message in consumer:
@@ -69,8 +95,9 @@ def enter(account: Account, message: orbitmq.StoredMessage) -> None:
         account.delivered(number, place)
 
 
-async def count_copies(account: Account, mq: orbitmq.Client, topic: str) -> None:
-    """Read every queue of the topic to its end and count the copies of each message."""
+async def count_copies(account: Account, mq: orbitmq.Client, topic: str) -> dict[int, list[str]]:
+    """Read every queue of the topic to its end and count the copies of each message; the brokers that have them."""
+    found: dict[int, list[str]] = {}
     for queue, bounds in (await mq.admin.topic_stats(topic)).items():
         offset = bounds.min_offset
         while offset < bounds.max_offset:
@@ -82,7 +109,9 @@ async def count_copies(account: Account, mq: orbitmq.Client, topic: str) -> None
                     account.strangers.append(message.body[:40])
                 else:
                     account.copies[number] += 1
+                    found.setdefault(number, []).append(queue.broker_name)
             offset = page.next_offset
+    return found
 
 
 async def until(condition: Callable[[], object], what: Callable[[], str], limit_s: float = 120) -> None:
