@@ -148,8 +148,8 @@ def restore_order(manifest: BackupManifest) -> list[str]:
 def _make(files: Files, opened: BackupDirectory, manifest: BackupManifest, root: Path, log_directory: Path) -> None:
     folders = {root, log_directory}
     order = restore_order(manifest)
+    files.make_dirs(log_directory)
     if order[-1].startswith(f"{LOG}/"):  # until the newest one is whole nobody starts here
-        files.make_dirs(log_directory)
         part = files.open(log_directory / (Path(order[-1]).name + PART), create=True)
         part.truncate(manifest.files[order[-1]].size)
         part.close()

@@ -99,12 +99,20 @@ class SourceStore:
         return found.files
 
     def log_end(self, start: int) -> int:
-        """Where the last whole record behind `start` ends, which is written up to there at least. Raises OSError, StoreError."""
+        """Where the last whole record behind `start` ends, up to which the log is written at least. Raises OSError, and StoreError where
+        its files end before `start`."""
         return _undisturbed(lambda: self._log_end(start))
 
     def _log_end(self, start: int) -> int:
         stored = self.log_files()
-        if not stored or start >= stored[-1].end:
+        reached = stored[-1].end if stored else 0
+        if reached < start:
+            self.names()
+            raise StoreError(
+                f"the log of {self.root} was written up to {start}, and the files in {self.log_directory} end at {reached}",
+                remedy="say with --commit-log where it is, or mount its disk; the backup is as it was",
+            )
+        if not stored or reached == start:
             return start
         log = CommitLog(self._files, self.log_directory, stored[0].size)
         log.sequence = SegmentSequence(self._files, self.log_directory, stored[0].size, writable=False)

@@ -164,7 +164,7 @@ class _Run:
         began_ns, taken_at_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         identity, first = store.identity(), store.moment()
         confirmed = first.mark.end
-        log_end = confirmed if confirmed >= backup.manifest.end else store.log_end(confirmed)
+        log_end = store.log_end(confirmed)
         if why := why_not_onto(backup.manifest, identity):
             raise StoreError(
                 f"{backup.root} holds another backup: {why}", remedy="take this one into a directory of its own"
@@ -206,7 +206,8 @@ class _Run:
 
     def _note_places(self) -> None:
         store, backup = self._store, self._backup
-        if store.log_directory.stat().st_dev == backup.root.stat().st_dev:
+        held = store.log_directory if self._files.is_dir(store.log_directory) else store.root
+        if held.stat().st_dev == backup.root.stat().st_dev:
             self._notes.append(
                 f"{backup.root} is on the same file system as the store: what takes the one takes the other"
             )

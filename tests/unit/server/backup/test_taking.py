@@ -483,6 +483,48 @@ def test_another_store_is_refused_and_so_is_an_older_one(world: World) -> None:
         world.take()
 
 
+def test_a_log_that_is_not_there_takes_none_from_the_backup(world: World) -> None:
+    """Its disk is not mounted, or --commit-log was forgotten."""
+    world.send(200)
+    world.take()
+    world.little.close()
+    log = world.root / "commitlog"
+    log.rename(world.root.with_name("log"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"was written up to \d+, and the files in .*commitlog end at 0"):
+            world.take()
+        log.mkdir(exist_ok=True)
+    world.sound()
+    take_backup(OsFiles(), SystemClock(), world.root, world.backup, commit_log=world.root.with_name("log"))
+    world.sound()
+    newest = max(world.root.with_name("log").iterdir())
+    newest.unlink()
+    with pytest.raises(StoreError, match=f"end at {int(newest.name)}"):
+        take_backup(OsFiles(), SystemClock(), world.root, world.backup, commit_log=world.root.with_name("log"))
+
+
+def test_a_log_that_goes_away_meanwhile_takes_none_from_the_backup(world: World) -> None:
+    world.send(200)
+    world.take()
+    log = world.root / "commitlog"
+
+    def unmount(path: Path) -> None:
+        if path.name == "orbitmq.led" and log.exists():
+            log.rename(world.root.with_name("log"))
+            log.mkdir()
+
+    with pytest.raises(StoreError, match="was written up to"):
+        world.take(Meddling(unmount))
+    world.sound()
+
+
+def test_a_store_without_messages_comes_back_as_well(world: World) -> None:
+    world.take()
+    restored = world.restored()
+    assert restored.bodies() == []
+    restored.close()
+
+
 def test_a_store_that_goes_away_meanwhile_is_refused(world: World) -> None:
     world.send(50)
     world.take()
