@@ -38,10 +38,11 @@ class RuntimeConfig:
 
     def shown(self) -> str:
         """Settings, names of changed ones, and what counts without each change that matters: `key=value` lines."""
-        shown = self.config.texts() | {CHANGED_KEYS: names_text(sorted(self._changes))}
-        for name, text in self._changes.items():
+        texts = self.config.texts()
+        shown = texts | {CHANGED_KEYS: names_text(sorted(self._changes))}
+        for name in self._changes:
             value, where = self._beneath(name)
-            if value != text:
+            if value != texts[name]:
                 shown[FACT_PREFIX + name] = f"{value or 'unset'} ({where})"
         return format_properties(sorted(shown.items()))
 

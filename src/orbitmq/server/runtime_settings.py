@@ -75,11 +75,12 @@ class RuntimeSettings:
         return changes
 
     def facts(self) -> dict[str, str]:
-        """Of each key that has another value by a change than without it: the value without, and where that stands."""
+        """Of each key that has another value by a change than without it: the value without, and where that stands. A change that does
+        not count, for something stronger was said at the start, is none."""
         found = {}
-        for name, text in sorted(self.settings.changed_while_running.items()):
-            other = self._beneath(name)
-            if other.text != text:
+        for name in sorted(self.settings.changed_while_running):
+            key, other = broker_keys().find(name), self._beneath(name)
+            if key is not None and other.text != to_text(present_value(self.settings, key)):
                 found[FACT_PREFIX + name] = f"{other.text or 'unset'} ({other.where})"
         return found
 

@@ -34,6 +34,12 @@ def test_what_was_changed_is_shown_with_what_counts_without_it() -> None:
     ]
 
 
+def test_a_change_that_a_flag_overrules_is_not_said_to_count() -> None:
+    config = NameServerConfig(wait_seconds_for_service=7)
+    kept = KeptChanges({"waitSecondsForService": "20"}, lambda name: ("7", "--set waitSecondsForService"), print)
+    assert "orbitmqChanged_" not in RuntimeConfig(config, kept).shown()
+
+
 def test_a_change_can_be_unset_and_what_the_start_said_counts_again() -> None:
     started = Started()
     started.runtime.update(b"orderMessageEnable=true\n")

@@ -87,6 +87,18 @@ def test_a_change_that_says_what_counts_anyway_is_forgotten_too(tmp_path: Path) 
     assert saved == [""]
 
 
+def test_a_change_that_a_flag_overrules_is_not_said_to_count(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "orbitmq-changes.properties").write_text("fileReservedTime=20\n", encoding="ascii")
+    flags = ["fileReservedTime=10"]
+    runtime = RuntimeSettings(load_settings(roles=[Role.BROKER], flags=flags, overrides=Overrides(data=tmp_path)))
+    assert runtime.settings.store.file_reserved_time_hours == 10
+    assert runtime.facts() == {}
+    runtime.update(b"fileReservedTime=11\n")
+    assert runtime.facts() == {"orbitmqChanged_fileReservedTime": "10 (--set fileReservedTime)"}
+
+
 def test_nothing_changes_when_values_are_the_present_ones(settings: ServerSettings) -> None:
     runtime = RuntimeSettings(settings, save=lambda text: pytest.fail("saved"))
     assert runtime.update(b"brokerRole=ASYNC_MASTER\nlistenPort=10911\nsendMessageThreadPoolNums=9\n") == {}
