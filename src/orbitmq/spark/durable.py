@@ -11,14 +11,14 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from orbitmq.errors import StoreError, StoreLockedError
-from orbitmq.spark.log_files.places import STORAGE_REMEDY, FilePlace, causes_of
+from orbitmq.errors import StoreLockedError
+from orbitmq.spark.log_files.places import FilePlace, storage_failures
 
 LOCK: Final = "lock"
 """File in a directory that one run at a time has."""
@@ -88,9 +88,5 @@ def sync(place: FilePlace) -> None:
             os.close(descriptor)
 
 
-@contextmanager
-def write_failures(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path} cannot be written: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
+def write_failures(path: str) -> AbstractContextManager[None]:
+    return storage_failures(path, "written")

@@ -50,24 +50,24 @@ class FilePlace(NamedTuple):
 
     def kind(self) -> Any:
         """`pyarrow.fs.FileType` of what is there."""
-        with _failures(self.name):
+        with storage_failures(self.name):
             return self.file_system.get_file_info(self.path).type
 
     def size(self) -> int | None:
         """Bytes of the file that is there; None when there is none."""
-        with _failures(self.name):
+        with storage_failures(self.name):
             info = self.file_system.get_file_info(self.path)
         return info.size if info.type is fs.FileType.File else None
 
     def files(self) -> list[tuple[str, int]]:
         """Names and sizes of the files in a directory, by name."""
-        with _failures(self.name):
+        with storage_failures(self.name):
             found = self.file_system.get_file_info(fs.FileSelector(self.path, recursive=False))
         return sorted((info.base_name, info.size) for info in found if info.type is fs.FileType.File)
 
     def content(self) -> bytes | None:
         """The bytes of a small file; None when there is none."""
-        with _failures(self.name):
+        with storage_failures(self.name):
             try:
                 with self.file_system.open_input_stream(self.path, compression=None) as stream:
                     content: bytes = stream.read()
@@ -77,7 +77,7 @@ class FilePlace(NamedTuple):
 
     @contextmanager
     def opened(self) -> Iterator[OpenFile]:
-        with _failures(self.name):
+        with storage_failures(self.name):
             handle = self.file_system.open_input_file(self.path)
         with handle, _descriptor(self) as descriptor:
             yield OpenFile(handle, self.name, descriptor)
@@ -96,7 +96,7 @@ class OpenFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Exactly so many bytes. Raises StoreDamagedError when the file ends before."""
-        with _failures(self.path):
+        with storage_failures(self.path):
             data: bytes = self._handle.read_at(size, position)
         if len(data) < size:
             raise StoreDamagedError(
@@ -135,7 +135,7 @@ def _descriptor(place: FilePlace) -> Iterator[int | None]:
     if not (isinstance(place.file_system, fs.LocalFileSystem) and hasattr(os, "SEEK_DATA")):
         yield None
         return
-    with _failures(place.name):
+    with storage_failures(place.name):
         descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -144,11 +144,12 @@ def _descriptor(place: FilePlace) -> Iterator[int | None]:
 
 
 @contextmanager
-def _failures(path: str) -> Iterator[None]:
+def storage_failures(path: str, verb: str = "read") -> Iterator[None]:
+    """What a file system raises becomes a StoreError that says what cannot be done."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path} cannot be read: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
+        raise StoreError(f"{path} cannot be {verb}: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
 
 
 def causes_of(error: Exception) -> str:

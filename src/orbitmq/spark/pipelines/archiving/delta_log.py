@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from orbitmq.errors import StoreDamagedError, StoreError
+from orbitmq.errors import StoreDamagedError
 from orbitmq.spark.durable import is_local, replace_content, sync, write_failures
-from orbitmq.spark.log_files.places import STORAGE_REMEDY, FilePlace, causes_of
+from orbitmq.spark.log_files.places import FilePlace, storage_failures
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -199,15 +198,12 @@ class DeltaLog:
         place = self.place.under(name)
         if name.endswith(".json"):
             return _numbers(self._parsed(place.content() or b"", name))
-        try:
-            with place.file_system.open_input_file(place.path) as file:
-                found = pq.ParquetFile(file)
-                if "txn" not in found.schema_arrow.names:
-                    return {}
-                moved = found.read(columns=["txn.appId", "txn.version"])["txn"].drop_null().to_pylist()
-                return {one["appId"]: one["version"] for one in moved}
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{place.name} cannot be read: {causes_of(error)}", remedy=STORAGE_REMEDY) from error
+        with storage_failures(place.name), place.file_system.open_input_file(place.path) as file:
+            found = pq.ParquetFile(file)
+            if "txn" not in found.schema_arrow.names:
+                return {}
+            moved = found.read(columns=["txn.appId", "txn.version"])["txn"].drop_null().to_pylist()
+            return {one["appId"]: one["version"] for one in moved}
 
     def _parsed(self, content: bytes, name: str, remedy: str = "restore the file from a copy") -> list[LogLine]:
         try:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orbitmq.errors import StoreError
 from orbitmq.limits.spark import ARCHIVE_MERGED_ROWS
+from orbitmq.spark.log_files.places import storage_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import table_place
 from orbitmq.spark.pipelines.archiving.table import (
@@ -85,18 +85,15 @@ def _new_rows(archive: DeltaTable, place: str, after: int, topics: frozenset[str
     files = sorted(known if after < 0 or None in versions or not added <= known else added)
     for path in files:
         day = path.split("/")[0].removeprefix(f"{DAY}=")
-        try:
-            with root.file_system.open_input_file(root.under(path).path) as file:
-                for batch in pq.ParquetFile(file).iter_batches():
-                    # what delta-rs wrote anew has texts as views, which Arrow cannot filter
-                    rows = pa.table(batch).cast(pa.schema([schema.field(name) for name in batch.schema.names]))
-                    wanted = pc.is_valid(rows["keys"])
-                    if topics:
-                        wanted = pc.and_(wanted, pc.is_in(rows["topic"], pa.array(sorted(topics))))
-                    days = pa.array([day if day[:1].isdigit() else None] * len(rows), pa.string()).cast(pa.date32())
-                    yield rows.append_column(DAY, days).filter(wanted)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{root.under(path).path} cannot be read: {error}") from error
+        with storage_failures(root.under(path).name), root.file_system.open_input_file(root.under(path).path) as file:
+            for batch in pq.ParquetFile(file).iter_batches():
+                # what delta-rs wrote anew has texts as views, which Arrow cannot filter
+                rows = pa.table(batch).cast(pa.schema([schema.field(name) for name in batch.schema.names]))
+                wanted = pc.is_valid(rows["keys"])
+                if topics:
+                    wanted = pc.and_(wanted, pc.is_in(rows["topic"], pa.array(sorted(topics))))
+                days = pa.array([day if day[:1].isdigit() else None] * len(rows), pa.string()).cast(pa.date32())
+                yield rows.append_column(DAY, days).filter(wanted)
 
 
 def _merged(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
