@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,7 +24,6 @@ from orbitmq.spark.pipelines.run import ALONE, Run, Stage, Summary
 from orbitmq.spark.pipelines.settings import pipeline
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from orbitmq.spark.pipelines.archiving.committing import LandedFile, Snapshot
@@ -49,16 +49,19 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
     from orbitmq.columns.schema import arrow_schema
     from orbitmq.spark.pipelines.archiving.landing import FileForm
     from orbitmq.spark.pipelines.archiving.reached import reached_of
-    from orbitmq.spark.pipelines.archiving.table import ArchiveForm, begun, column_names, numbers_of
+    from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun, kinds_of, looked_up
 
     arrow_schema(settings.columns, settings.properties)  # a column that there is not is named
-    names = _columns(settings, column_names(settings.to))
+    whole = ArchiveForm(source=SourceKind.TOPICS, fixed={"properties": settings.properties.value})
+    if settings.store:
+        chosen = {"topic": ",".join(sorted(settings.topic)), "topic-pattern": settings.topic_pattern or ""}
+        whole = ArchiveForm(source=SourceKind.LOGS, fixed={**whole.fixed, **chosen})
+    there = looked_up(settings.to, whole)
+    names = _columns(settings, there.columns)
     source: Logs | Topics
-    fixed = {"properties": settings.properties.value}
     if settings.store:
         from orbitmq.spark.pipelines.archiving.logs import Logs
 
-        fixed["topic"], fixed["topic-pattern"] = ",".join(sorted(settings.topic)), settings.topic_pattern or ""
         source = Logs(settings, names)
     else:
         from orbitmq.spark.pipelines.archiving.topics import Topics
@@ -66,11 +69,12 @@ def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE)
         source = Topics(settings, names)
     form = FileForm(columns=names, compression=settings.compression.value, rows_per_file=settings.rows_per_file)
     columns = arrow_schema(names, settings.properties)
-    whole = ArchiveForm(source=source.source, fixed=fixed)
-    planned = numbers_of(settings.to, whole)
+    planned = there.applications
     plan = source.plan(reached_of(planned))  # a mistake is found before there is a table
     table, snapshot = begun(settings.to, whole, columns)
-    archiving = _Archiving(spark, settings, table, form, columns, run)
+    archiving = _Archiving(
+        spark=spark, settings=settings, table=table, form=form, columns=kinds_of(columns), run=run, counts=_Counts()
+    )
     while True:
         archiving.take(plan, dict(planned), snapshot)
         if not settings.follow or run.stop.requested or run.stop.wait(settings.every_ms):
@@ -116,31 +120,18 @@ class _Counts:
         )
 
 
+@dataclass(kw_only=True)
 class _Archiving:
-    """Batches of one run."""
+    """Batches of one run. columns: of the files, as `kinds_of` has them. left: pieces of work that were planned and are not done."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: ArchiveSettings,
-        table: ArchiveTable,
-        form: FileForm,
-        columns: pa.Schema,
-        run: Run,
-    ) -> None:
-        from orbitmq.spark.pipelines.archiving.table import kinds_of
-
-        self._spark = spark
-        self._to = settings.to
-        self._table = table
-        self._form = form
-        self._columns = kinds_of(columns)
-        self._tasks_per_batch = settings.tasks_per_batch
-        self._follows = settings.follow
-        self._run = run
-        self.counts = _Counts()
-        self.left = 0
-        """Pieces of work that were planned and are not done."""
+    spark: SparkSession
+    settings: ArchiveSettings
+    table: ArchiveTable
+    form: FileForm
+    columns: Mapping[str, str]
+    run: Run
+    counts: _Counts
+    left: int = 0
 
     def take(self, plan: ArchivePlan, numbers: dict[str, int], snapshot: Snapshot) -> None:
         """Everything that is planned, unless a stop is requested before. numbers: those that were planned from."""
@@ -149,13 +140,13 @@ class _Archiving:
             snapshot = self._commit(snapshot, numbers, (), new)
         self.counts.missing += plan.missing
         self.left = len(plan.pieces)
-        if not plan.pieces and self._follows:
+        if not plan.pieces and self.settings.follow:
             return
-        with self._run.progress.stage("archive", plan.rows) as stage:
-            for at in range(0, len(plan.pieces), self._tasks_per_batch):
-                if self._run.stop.requested:
+        with self.run.progress.stage("archive", plan.rows) as stage:
+            for at in range(0, len(plan.pieces), self.settings.tasks_per_batch):
+                if self.run.stop.requested:
                     return
-                pieces = plan.pieces[at : at + self._tasks_per_batch]
+                pieces = plan.pieces[at : at + self.settings.tasks_per_batch]
                 snapshot = self._batch(snapshot, numbers, pieces, stage)
                 self.left -= len(pieces)
 
@@ -183,9 +174,9 @@ class _Archiving:
         from orbitmq.spark.pipelines.archiving.tasks import ArchiveTasks, TaskDone, said_by
         from orbitmq.spark.pipelines.failed_jobs import job_errors
 
-        tasks = ArchiveTasks(self._to, self._form, tuple(piece.work for piece in pieces))
-        with job_errors(f"a batch of the archive {self._to}"):
-            said = said_by(self._spark, tasks, len(pieces))
+        tasks = ArchiveTasks(self.settings.to, self.form, tuple(piece.work for piece in pieces))
+        with job_errors(f"a batch of the archive {self.settings.to}"):
+            said = said_by(self.spark, tasks, len(pieces))
         return [msgspec.json.decode(text, type=TaskDone) for text in said]
 
     def _commit(
@@ -202,17 +193,17 @@ class _Archiving:
             files=files,
             begins={name: numbers.get(name) for name in ends},
             ends=ends,
-            columns=self._columns if files else {},
+            columns=self.columns if files else {},
         )
-        version = commit(self._table, snapshot, batch)
+        version = commit(self.table, snapshot, batch)
         numbers.update(ends)
-        snapshot = self._table.open()
-        check_stored(self._table, version, batch)
+        snapshot = self.table.open()
+        check_stored(self.table, version, batch)
         return snapshot
 
 
-def _columns(settings: ArchiveSettings, there: Sequence[str]) -> tuple[str, ...]:
+def _columns(settings: ArchiveSettings, there: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of the files, in the order that columns have everywhere: those that are named, else those that are there, else all."""
     known = column_types(settings.properties)
-    wanted = settings.columns or there or known
+    wanted = settings.columns or known.keys() & there.keys() or known
     return tuple(name for name in known if name in wanted or name == _TOPIC)

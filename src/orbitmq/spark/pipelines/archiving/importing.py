@@ -53,7 +53,7 @@ from orbitmq.spark.pipelines.archiving.table import (
     SourceKind,
     begun,
     kinds_of,
-    numbers_of,
+    looked_up,
     opened,
 )
 from orbitmq.spark.pipelines.archiving.tasks import QUARANTINE
@@ -114,7 +114,7 @@ def import_archive(old: str, new: str) -> ImportDone:
     form = ArchiveForm(
         source=state.source, fixed={name: text for name, text in state.fixed.items() if name != "columns"}
     )
-    there, ends, mark = numbers_of(new, form), state.numbers(), import_application(state.owner)
+    there, ends, mark = looked_up(new, form).applications, state.numbers(), import_application(state.owner)
     if mark in there and there[mark] < state.batch:
         raise ConfigurationError(
             f"{new} has {old} up to batch {there[mark]}, and its run went on to batch {state.batch} since",

@@ -21,7 +21,6 @@ from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.pipelines.archiving.reached import Reached, log_application, since_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.table import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import ArchivePlan, LogWork, TaskPiece
 
 log = logging.getLogger("orbitmq.spark")
@@ -31,8 +30,6 @@ _NAMED: Final = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
 
 class Logs:
     """Store directories of one or several brokers."""
-
-    source: Final = SourceKind.LOGS
 
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from orbitmq.clock import SystemClock
-from orbitmq.columns.message_columns import COLUMN_TYPES
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.spark import ARCHIVE_CHECKPOINT_VERSIONS, ARCHIVE_WRITER_VERSION_MAX
 from orbitmq.spark.durable import is_local, make_directory, sync
@@ -177,7 +176,7 @@ class ArchiveTable:
 
 
 def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTable, Snapshot]:
-    """The archive at a path or URL, made if there is none, with these columns at least. Raises ConfigurationError as `numbers_of` does."""
+    """The archive at a path or URL, made if there is none, with these columns at least. Raises ConfigurationError as `looked_up` does."""
     place = table_place(text)
     if is_local(place):
         make_directory(place)
@@ -191,19 +190,19 @@ def begun(text: str, form: ArchiveForm, columns: pa.Schema) -> tuple[ArchiveTabl
     return table, table.add_columns(snapshot, columns)
 
 
-def numbers_of(text: str, form: ArchiveForm) -> Mapping[str, int]:
-    """How far the archive at a path or URL is; nowhere where there is none. ConfigurationError where it is of another kind, no archive of
-    ours, or cannot be one."""
+def looked_up(text: str, form: ArchiveForm) -> Snapshot:
+    """The archive at a path or URL as it is now; without numbers and columns where there is none. ConfigurationError where it is of another
+    kind, no archive of ours, or cannot be one."""
     check_writable(text)
     place = table_place(text)
     _check_not_old(text)
     with table_failures(text):
         DeltaLog(place).repair()
         if not _is_table(text):
-            return {}
+            return Snapshot(version=-1, applications={}, columns={})
     snapshot = ArchiveTable(text, place).open()
     _check_same(form_of(snapshot.handle, text), form, text)
-    return snapshot.applications
+    return snapshot
 
 
 def opened(text: str, version: int | None = None) -> DeltaTable:
@@ -225,14 +224,6 @@ def check_columns(place: str, names: Iterable[str], needed: Sequence[str], what:
         raise ConfigurationError(
             f"archive {place} has no column {', '.join(missing)}", remedy=f"{what} needs {', '.join(needed)}"
         )
-
-
-def column_names(text: str) -> tuple[str, ...]:
-    """Those of messages that the archive has, for a run that is going to write; empty where there is none yet."""
-    with table_failures(text):
-        DeltaLog(table_place(text)).repair()
-        found = {field.name for field in delta_table(table_url(text)).schema().fields} if _is_table(text) else set()
-    return tuple(name for name in COLUMN_TYPES if name in found)
 
 
 def delta_table(url: str, version: int | None = None) -> DeltaTable:

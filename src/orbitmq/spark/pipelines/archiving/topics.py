@@ -8,13 +8,10 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import Final
-
 from orbitmq.errors import DataLostError
 from orbitmq.spark.options import ReadOptions, read_options
 from orbitmq.spark.pipelines.archiving.reached import Reached, queue_application
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.table import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import ArchivePlan, QueueWork, TaskPiece
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
@@ -26,8 +23,6 @@ from orbitmq.spark.reading.starting import extents_of, resolve, topics_of
 
 class Topics:
     """Topics of a cluster, by name or by pattern."""
-
-    source: Final = SourceKind.TOPICS
 
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""

@@ -30,7 +30,7 @@ from orbitmq.spark.pipelines.archiving.landing import Landing
 from orbitmq.spark.pipelines.archiving.logs import Logs
 from orbitmq.spark.pipelines.archiving.reached import reached_of
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.table import ArchiveForm, ArchiveTable, SourceKind, numbers_of, opened
+from orbitmq.spark.pipelines.archiving.table import ArchiveForm, ArchiveTable, SourceKind, looked_up, opened
 
 VECTORS = Path(__file__).parents[4] / "vectors"
 TOPICS = ArchiveForm(source=SourceKind.TOPICS, fixed={"properties": "map"})
@@ -74,7 +74,7 @@ def write_state(old: Path, said: dict[str, Any]) -> None:
 def test_rows_that_were_committed_are_in_the_table_once(old: Path, new: Path) -> None:
     assert imported(old, new) == ImportDone(rows=13, quarantined=4, files=3)
     assert rows_of(new) == ROWS
-    reached = reached_of(numbers_of(str(new), TOPICS))
+    reached = reached_of(looked_up(str(new), TOPICS).applications)
     places = [("%RETRY%shop", 0), ("orders", 0), ("orders", 1)]
     assert reached.queues == dict(zip([MessageQueue(t, "broker-a", q) for t, q in places], (3, 9, 8), strict=True))
     assert sorted(reached.quarantined.values()) == [2, 2]
@@ -105,8 +105,8 @@ def test_the_archive_of_a_log_goes_on_behind_it(old: Path, new: Path, tmp_path: 
     )
     logs = Logs(settings, ("body",))
     assert logs.plan(reached_of({})).pieces
-    assert not logs.plan(reached_of(numbers_of(str(new), LOGS))).pieces
-    assert reached_of(numbers_of(str(new), LOGS)).since == {"broker-a": 1000}
+    assert not logs.plan(reached_of(looked_up(str(new), LOGS).applications)).pieces
+    assert reached_of(looked_up(str(new), LOGS).applications).since == {"broker-a": 1000}
 
 
 def test_again_is_as_good_as_once(old: Path, new: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_kill_before_any_step_and_another_run(
     monkeypatch.undo()
     imported(old, new)
     assert rows_of(new) == ROWS
-    assert sum(reached_of(numbers_of(str(new), TOPICS)).quarantined.values()) == 4
+    assert sum(reached_of(looked_up(str(new), TOPICS).applications).quarantined.values()) == 4
 
 
 def test_an_import_that_forgets_whom_it_imported_is_found(
@@ -287,7 +287,7 @@ def test_files_that_somebody_merged_are_taken(old: Path, new: Path) -> None:
 
 def test_nothing_is_archived_beside_it_and_the_command_is_named(old: Path) -> None:
     assert not DeltaTable.is_deltatable(str(old))
-    for refused in (lambda: numbers_of(str(old), TOPICS), lambda: opened(str(old)), lambda: imported(old, old)):
+    for refused in (lambda: looked_up(str(old), TOPICS), lambda: opened(str(old)), lambda: imported(old, old)):
         with pytest.raises(ConfigurationError, match="an earlier orbitmq wrote") as caught:
             refused()
         assert f"`orbitmq archive import {old} NEW`" in str(caught.value.remedy)
