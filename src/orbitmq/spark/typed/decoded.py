@@ -200,16 +200,3 @@ def with_inner(kind: Any, change: Callable[[Any], Any]) -> Any:
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, change(kind.item_type))
     return kind
-
-
-def types_in(kind: Any) -> set[Any]:
-    """The type and all that are inside it."""
-    if pa.types.is_struct(kind):
-        inner = [field.type for field in kind]
-    elif pa.types.is_list(kind):
-        inner = [kind.value_type]
-    elif pa.types.is_map(kind):
-        inner = [kind.key_type, kind.item_type]
-    else:
-        inner = []
-    return {kind}.union(*(types_in(one) for one in inner))

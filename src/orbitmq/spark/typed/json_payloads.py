@@ -7,7 +7,7 @@ between them; it pays for every byte, also of fields that nobody wants; and it i
 Rules of this file
 1. A row does not depend on its neighbours: a bad body costs its own row.
 2. A field that is not there is null, as one that says null. Fields that no type names are passed over.
-3. A body deeper than Python recurses is read by `pyarrow.json`, alone, which does not recurse.
+3. A body deeper than Python recurses is a bad one, whatever is wanted of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json as arrow_json
 
 from orbitmq.spark.typed.decoded import (
     Builder,
@@ -33,21 +32,14 @@ from orbitmq.spark.typed.decoded import (
     loose_type,
     reason_of,
     row_by_row,
-    types_in,
 )
 from orbitmq.spark.typed.framing import HEAD_BYTES, schema_id_of
-
-_NOT_BY_ARROW: Final = (pa.types.is_binary, pa.types.is_map, pa.types.is_decimal)
-"""What `pyarrow.json` does not know, base64 and maps, and what it gets wrong."""
 
 _DECIMAL_PLACES: Final = 38
 """By how many places Arrow can move the point of a decimal(38, s)."""
 
 _BODY_END: Final = 2**31 - 1
 """Behind the last byte of any body. It is named because Arrow, left to itself, fails for every even number of bodies."""
-
-_NOT_JSON: Final = (b"\n", b"\r", b"NaN", b"Inf")
-"""What keeps a body from `pyarrow.json`: line breaks, which end a value there, and what it takes for numbers."""
 
 _NO_SLOT: Final = frozenset(map(chr, range(32))) | {'"', "\\"}
 """Names with such characters stay names: `msgspec` gives them no slot."""
@@ -60,18 +52,13 @@ class JsonDecoder:
         """framed: a schema's id stands before each body."""
         self._kind = kind
         self._framed = framed
-        self._loose = loose_type(kind)
-        self._is_arrows = not any(is_kind(one) for is_kind in _NOT_BY_ARROW for one in types_in(kind))
-        self._shape = _python_type(kind)
-        self._one = msgspec.json.Decoder(typing.Optional[self._shape])  # noqa: UP045 -- a value of types, not an annotation
-        columns = [(_getter(kind, at), _columns(field.type)) for at, field in enumerate(self._loose)]
-        whole = _columns(self._loose)
+        loose = loose_type(kind)
+        self._one = msgspec.json.Decoder(typing.Optional[_python_type(kind)])  # noqa: UP045 -- a value of types, not an annotation
+        columns = [(_getter(kind, at), _columns(field.type)) for at, field in enumerate(loose)]
+        whole = _columns(loose)
         self._builder = Builder(
             lambda values: fitted(whole(values), kind),
             lambda value, at: fitted(columns[at][1]([columns[at][0](value)]), kind[at].type),
-        )
-        self._parsing = arrow_json.ParseOptions(
-            explicit_schema=pa.schema(list(self._loose)), unexpected_field_behavior="ignore"
         )
 
     def decode(self, bodies: Any) -> Decoded:
@@ -94,20 +81,9 @@ class JsonDecoder:
             body.decode()  # msgspec does not look at texts that it passes over
             return self._one.decode(body), None
         except RecursionError:
-            return self._deep(body)
+            return None, "it is nested too deeply"
         except (msgspec.MsgspecError, ValueError) as problem:
             return None, reason_of(problem) if body.strip() else "the body is blank"
-
-    def _deep(self, body: bytes) -> OneDecoded:
-        if self._is_arrows and body[:1] == b"{" and body[-1:] == b"}" and not any(mark in body for mark in _NOT_JSON):
-            reading = arrow_json.ReadOptions(use_threads=False, block_size=len(body) + 1)
-            try:
-                table = arrow_json.read_json(pa.BufferReader(body), reading, self._parsing)
-                if table.num_rows == 1:
-                    return msgspec.convert(table.to_pylist()[0], self._shape), None
-            except (pa.ArrowInvalid, msgspec.ValidationError) as problem:
-                return None, reason_of(problem)
-        return None, "it is nested too deeply"
 
 
 def _python_type(kind: Any) -> Any:
