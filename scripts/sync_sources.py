@@ -89,7 +89,7 @@ WRITTEN: Final = {
         {"ack": "self._ack()", "held": "self._twin.held"},
         {"body", "queue", "queue_offset", "reconsume_times", "record", "settlement"},
     ),
-    "SendReceipt": Written("orbitmq.client._sync.kept_receipt", "KeptReceipt", {}, set()),
+    "SendReceipt": Written("orbitmq.client._sync.kept_receipt", "KeptReceipt", {}, {"__deepcopy__", "__reduce__"}),
 }
 """Twins with a base written by hand."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orbitmq.client.consuming.outcomes import RetryDelays
+from orbitmq.client.consuming.outcomes import RetryDelays, check_handler
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, WORKER_HANDLERS_MAX
@@ -73,6 +73,7 @@ def handler(
         chosen = msgspec.structs.replace(chosen, retry_delays=tuple(retry_delays))
 
     def of(function: Callable[[Any], Any]) -> TopicHandler:
+        check_handler(function)
         return TopicHandler(function, topic, group, tags, concurrency, chosen)
 
     return of

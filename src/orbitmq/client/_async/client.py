@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, overload
@@ -154,6 +155,7 @@ class Client(SendingCalls):
         """Start the timers. No server is contacted before something is sent or consumed."""
         if self._started:
             raise ClientError("this client was started before; it starts once", remedy="make a new one with connect()")
+        self.network.home.check()
         self._started = True
         self.network.on_unreachable = self._unreachable
         self.network.on_unwilling = self._unwilling
@@ -167,24 +169,22 @@ class Client(SendingCalls):
         self.tasks.spawn(Silence(self.network).look_forever(), "silent servers")
 
     async def close(self) -> None:
-        """Close consumers and producers, then the connections. Closing twice is harmless."""
+        """Close consumers and producers, then the connections. Closing twice is harmless. Where it is cancelled, what it waited for is
+        left as it is, and the rest is closed all the same."""
         if self._closed:
             return
+        self.network.home.check()
         self._closed = True
-        try:
-            for consumer in tuple(self.consumers.values()):
-                await consumer.close()
-            for lite in tuple(self.other_consumers.values()):
-                await lite.close()
-            for producer in tuple(self.producers.values()):
-                await producer.close()
-            if self.tracer is not None:
-                await self.tracer.close(self.options.close_timeout_ms)
+        async with AsyncExitStack() as last:
+            last.push_async_callback(self.network.close)
+            last.push_async_callback(self.tasks.close)
             if self._callbacks is not None:
-                await self._callbacks.close()
-            await self.tasks.close()
-        finally:
-            await self.network.close()
+                last.push_async_callback(self._callbacks.close)
+            if self.tracer is not None:
+                last.push_async_callback(self.tracer.close, self.options.close_timeout_ms)
+            for members in (self.producers, self.other_consumers, self.consumers):
+                for member in members.values():
+                    last.push_async_callback(member.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from orbitmq.errors import ClientError
 from orbitmq.limits.client import CLIENT_LOG_SELDOM_MS, CLIENT_OFFLOAD_BYTES
 
 log = logging.getLogger("orbitmq.client")
@@ -59,6 +60,27 @@ async def offload(size: int, function: Callable[P, R], /, *args: P.args, **kwarg
     if size < CLIENT_OFFLOAD_BYTES:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class HomeLoop:
+    """The event loop that something lives on: the first one that it is used on."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """`ClientError` on any other loop, as in another thread, in a later `asyncio.run` or in a process that was forked."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                raise ClientError(
+                    "this client belongs to another event loop; its connections answer there",
+                    remedy="connect where you use it: each asyncio.run, thread and forked process needs a client of its own. "
+                    "Threads may share one of orbitmq.sync",
+                )
+            self._loop = loop
 
 
 class Seldom:

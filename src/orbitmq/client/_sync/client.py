@@ -68,7 +68,9 @@ class Client(SendingCalls):
         self._loop.open(self._twin.start())
 
     def close(self) -> None:
-        """Close consumers and producers, then the connections. Closing twice is harmless."""
+        """Close consumers and producers, then the connections. Closing twice is harmless. Where it is cancelled, what it waited for is
+        left as it is, and the rest is closed all the same.
+        """
         self._loop.close(self._twin.close())
 
     def __enter__(self) -> Self:

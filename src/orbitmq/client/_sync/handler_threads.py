@@ -26,6 +26,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from orbitmq.client._async.runtime import log
 from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client.consuming.outcomes import check_handler
 from orbitmq.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -42,6 +43,7 @@ class HandlerThreads(Generic[M, R]):
     def __init__(
         self, loop_thread: LoopThread, handler: Callable[[M], R], present: Callable[[Any], M], count: int
     ) -> None:
+        check_handler(handler)
         if inspect.iscoroutinefunction(handler):
             raise ConfigurationError(
                 f"{handler!r} is asynchronous; the synchronous client calls plain functions on threads",

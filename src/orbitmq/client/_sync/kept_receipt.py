@@ -3,9 +3,13 @@
 Rules of this file
 1. Values are those of the receipt on the loop, which is kept and asked.
 2. Two receipts are equal when those on the loop are.
+3. One that was pickled has no loop; what was the receipt there says so.
 """
 
 from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from orbitmq.client._async.sending import receipt
 from orbitmq.client._sync.loop_thread import LoopThread
@@ -13,13 +17,24 @@ from orbitmq.client.message import SendStatus
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.send_answer import Repeat
 
+R = TypeVar("R")
+
+
+class _NoLoop:
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        try:
+            work.send(None)
+        finally:
+            work.close()
+        raise AssertionError("a receipt without a client asked somebody")
+
 
 class KeptReceipt:
     """What `SendReceipt` says, without what it does."""
 
     __slots__ = ("_loop", "_twin")
 
-    def __init__(self, twin: receipt.SendReceipt, loop_thread: LoopThread) -> None:
+    def __init__(self, twin: receipt.SendReceipt, loop_thread: LoopThread | _NoLoop) -> None:
         self._twin = twin
         self._loop = loop_thread
 
@@ -71,6 +86,12 @@ class KeptReceipt:
     def deliver_ms(self) -> int | None:
         return self._twin.deliver_ms
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pickled, (type(self), self._twin)
+
+    def __deepcopy__(self, memo: object) -> KeptReceipt:
+        return self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeptReceipt) and self._twin == other._twin
 
@@ -79,3 +100,7 @@ class KeptReceipt:
 
     def __repr__(self) -> str:
         return repr(self._twin)
+
+
+def _pickled(kind: type[KeptReceipt], twin: receipt.SendReceipt) -> KeptReceipt:
+    return kind(twin, _NoLoop())

@@ -6,8 +6,15 @@ Rules of this file
 
 from enum import Enum
 
+from orbitmq.errors import ClientError
+
 
 class ConsumerState(Enum):
     NEW = "not started"
     RUNNING = "running"
     CLOSED = "closed"
+
+    def check_started(self, group: str) -> None:
+        """`ClientError` for a consumer to which nothing will ever come."""
+        if self is ConsumerState.NEW:
+            raise ClientError(f"consumer {group!r} is {self.value}", remedy="run it inside its with block")

@@ -43,6 +43,12 @@ class Reject(Exception):
         super().__init__(reason)
 
 
+def check_handler(handler: object) -> None:
+    """ConfigurationError for what cannot be called: each message would fail by it."""
+    if not callable(handler):
+        raise ConfigurationError(f"the handler is {handler!r}", remedy="give a function that takes a message")
+
+
 def check_retry_delays(delays: RetryDelays) -> None:
     """ConfigurationError for what is no sequence of lengths of time."""
     if isinstance(delays, str) or not isinstance(delays, Sequence) or len(delays) > CONSUMER_RETRY_DELAYS_MAX:

@@ -21,7 +21,7 @@ from typing import Final
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
 from orbitmq.client._async.connecting.troubles import AWAY, Troubles
-from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.runtime import Event, HomeLoop, Tasks, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.addresses import no_connection
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
@@ -93,6 +93,7 @@ class Network:
         """Servers that were silent until their connection was closed, and how often each was asked in vain since."""
         self._closed = False
         self._emptied = Event()
+        self.home = HomeLoop()
         self.on_unreachable: Callable[[str], None] = lambda address: None
         """Told the address after every dial that failed, and every request that was not answered in time."""
         self.question: Callable[[], Command | None] = lambda: None
@@ -175,6 +176,7 @@ class Network:
 
     async def exchange(self, address: str, command: Request, timeout_ms: int) -> Command:
         """As `invoke`, for a request that was made elsewhere."""
+        self.home.check()
         if self._credentials is not None:
             assert isinstance(command, Command)
             command = self._signed(command)
@@ -211,6 +213,7 @@ class Network:
         timeout_ms: int,
     ) -> None:
         """Send a request that gets no answer; returns when it is written or buffered."""
+        self.home.check()
         deadline_ms = monotonic_ms() + timeout_ms
         channel = await self._channel(address, timeout_ms)
         left_ms = self._left_ms(deadline_ms, address, code, timeout_ms)
@@ -232,6 +235,7 @@ class Network:
 
     async def connect(self, address: str, timeout_ms: int) -> None:
         """Make sure that there is a connection. `ConnectionLostError`; one that is being made goes on."""
+        self.home.check()
         await self._channel(address, timeout_ms)
 
     def forget(self, address: str, reason: str) -> None:

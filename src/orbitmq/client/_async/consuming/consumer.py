@@ -133,6 +133,12 @@ class Consumer:
             self._state = ConsumerState.CLOSED
             return
         self._state = ConsumerState.CLOSED
+        try:
+            await self._leave(error)
+        finally:  # a group that is left out of the heartbeats is missed by nobody
+            await self.client.consumer_closed(self)
+
+    async def _leave(self, error: BaseException | None) -> None:
         owned = tuple(self._rebalance.owned.values())
         await self.tasks.close()
         if isinstance(error, Exception) and not isinstance(error, Cancelled) and self._failures.sends_back:
@@ -147,7 +153,6 @@ class Consumer:
         if self.locks is not None:
             await self.locks.unlock([queue.queue for queue in owned])
         self.offsets.close()
-        await self.client.consumer_closed(self)
 
     async def run(self, handler: Handler, *, concurrency: int = 20) -> None:
         """Call `handler` for every message, up to `concurrency` of them at a time, until `stop` or `close`.
@@ -155,7 +160,7 @@ class Consumer:
         Raises what broke the consumer itself; errors of the handler are logged and the message is sent back. A handler that raises `Retry`
         or `Reject` says what becomes of the message.
         """
-
+        self._state.check_started(self.group)
         await self._handing_out.run(handler, concurrency)
 
     async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
@@ -163,6 +168,7 @@ class Consumer:
 
         No call waits for more messages than there are. When the handler raises, all that it has not settled are sent back.
         """
+        self._state.check_started(self.group)
         await self._handing_out.run_batches(handler, self.options.batch_messages_count, concurrency)
 
     def __aiter__(self) -> Self:

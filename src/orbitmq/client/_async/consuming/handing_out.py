@@ -13,7 +13,7 @@ from typing import Protocol
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import Event, Idlers, Seldom, Tasks, let_others_run, log, monotonic_ms
-from orbitmq.client.consuming.outcomes import Reject, Retry
+from orbitmq.client.consuming.outcomes import Reject, Retry, check_handler
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
 
@@ -84,10 +84,12 @@ class HandingOut:
 
     async def run(self, handler: Handler, concurrency: int) -> None:
         """Call `handler` for every message, up to `concurrency` of them at a time, until `stop`."""
+        check_handler(handler)
         await self._run(handler, lambda messages: handler(messages[0]), 1, concurrency)
 
     async def run_batches(self, handler: BatchHandler, batch_max: int, concurrency: int) -> None:
         """As `run`, with up to `batch_max` messages in each call."""
+        check_handler(handler)
 
         async def handle_one(message: ReceivedMessage) -> None:
             await handler([message])

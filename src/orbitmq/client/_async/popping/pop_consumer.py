@@ -113,6 +113,12 @@ class PopConsumer:
         was_running, self._state = self._state is ConsumerState.RUNNING, ConsumerState.CLOSED
         if not was_running:
             return
+        try:
+            await self._leave(error)
+        finally:
+            await self.client.member_closed(self)
+
+    async def _leave(self, error: BaseException | None) -> None:
         queues = [*self._assigned.values(), *self._left]
         for queue in queues:
             queue.leaving = True
@@ -137,13 +143,13 @@ class PopConsumer:
                     await queue.give_back(message, after_ms)
             await queue.acknowledge()
         self._assigned.clear()
-        await self.client.member_closed(self)
 
     async def run(self, handler: Handler, *, concurrency: int = 20) -> None:
         """Call `handler` for every message, up to `concurrency` of them at a time, until `stop` or `close`.
 
         Raises what broke the consumer itself; errors of the handler are logged and the message comes again later.
         """
+        self._state.check_started(self.group)
         await self._handing_out.run(handler, concurrency)
 
     async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
@@ -151,6 +157,7 @@ class PopConsumer:
 
         No call waits for more messages than there are. When the handler raises, all that it has not settled come again later.
         """
+        self._state.check_started(self.group)
         await self._handing_out.run_batches(handler, self.options.batch_messages_count, concurrency)
 
     def __aiter__(self) -> Self:

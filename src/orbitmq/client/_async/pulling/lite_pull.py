@@ -127,6 +127,12 @@ class LiteConsumer:
         was_running, self._state = self._state is ConsumerState.RUNNING, ConsumerState.CLOSED
         if not was_running:
             return
+        try:
+            await self._leave()
+        finally:
+            await self.client.member_closed(self)
+
+    async def _leave(self) -> None:
         self._share.stop()
         await self.tasks.close()
         if self.options.auto_commit:
@@ -134,7 +140,6 @@ class LiteConsumer:
             await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
         for owned in tuple(self.queues.owned.values()):
             self.queues.remove(owned)
-        await self.client.member_closed(self)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -67,6 +67,7 @@ class Batcher:
 
     async def send(self, topic: str, message: Message, queue: MessageQueue | None) -> SendReceipt:
         """Join a batch and wait for its end. The errors of `Producer.send`."""
+        self._client.network.home.check()
         unique_id, member = batch_member(message, self._client.unique_ids, self._options.max_message_bytes)
         key = (topic, queue, message.wait_stored)
         batch = self._open.get(key)

@@ -253,10 +253,12 @@ class Producer(SendingCalls):
         """Take the group out of the heartbeats and tell the brokers. Sends that wait for an answer still get it."""
         if not self._closed:
             self._closed = True
-            if self._batcher is not None:
-                await self._batcher.close()
-            await self._path.close()
-            await self._client.producer_closed(self)
+            try:
+                if self._batcher is not None:
+                    await self._batcher.close()
+                await self._path.close()
+            finally:
+                await self._client.producer_closed(self)
 
     async def __aenter__(self) -> Self:
         return self

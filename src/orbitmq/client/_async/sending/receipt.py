@@ -3,12 +3,13 @@
 Rules of this file
 1. A receipt is made for every send: plain fields, nothing is decoded or asked for before somebody wants it.
 2. The receipt of a timer message knows the client's timers, and asks them; others have none to ask.
+3. A receipt that was pickled has no client, wherever it is read again. It still names its message to any client.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
@@ -39,8 +40,27 @@ class TimerCalls(Protocol):
     async def status(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
 
 
+class _NoClient:
+    """The timers of a receipt that was pickled."""
+
+    async def recall(self, timer: HasTimer | str | None = None) -> TimerOutcome:
+        _no_client("recall(receipt)")
+
+    async def reschedule(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+    ) -> TimerOutcome:
+        _no_client("reschedule(receipt, ...)")
+
+    async def status(self, timer: HasTimer | str | None = None) -> TimerOutcome:
+        _no_client("status(receipt)")
+
+
 class SendReceipt(msgspec.Struct, frozen=True):
-    """Where a message was stored.
+    """Where a message was stored. It can be pickled; `Timers.recall` of any client takes what comes of that.
 
     send_status: how far the broker had come with storing it when it answered.
     message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for. Of a repeat: that of the first send.
@@ -82,6 +102,13 @@ class SendReceipt(msgspec.Struct, frozen=True):
         """Whether the message still waits for its due time: `Timers.status` with this receipt."""
         return await self._timers().status(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = msgspec.structs.astuple(msgspec.structs.replace(self, timers=None))
+        return _pickled, (fields, self.timers is not None)
+
+    def __deepcopy__(self, memo: object) -> SendReceipt:
+        return self
+
     def _timers(self) -> TimerCalls:
         if self.timers is None:
             raise ClientError(
@@ -89,6 +116,14 @@ class SendReceipt(msgspec.Struct, frozen=True):
                 remedy="delay levels cannot be recalled: send with after=",
             )
         return self.timers
+
+
+def _pickled(fields: tuple[Any, ...], is_timed: bool) -> SendReceipt:
+    return msgspec.structs.replace(SendReceipt(*fields), timers=_NoClient() if is_timed else None)
+
+
+def _no_client(call: str) -> NoReturn:
+    raise ClientError("this receipt was pickled, and knows no client any more", remedy=f"ask one: mq.timers.{call}")
 
 
 def receipts(

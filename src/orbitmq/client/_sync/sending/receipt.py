@@ -3,6 +3,7 @@
 Rules of this file
 1. A receipt is made for every send: plain fields, nothing is decoded or asked for before somebody wants it.
 2. The receipt of a timer message knows the client's timers, and asks them; others have none to ask.
+3. A receipt that was pickled has no client, wherever it is read again. It still names its message to any client.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/sending/receipt.py: change that file and run `make generate`.
 """
@@ -16,7 +17,7 @@ from orbitmq.client.timers import TimerOutcome
 
 
 class SendReceipt(KeptReceipt):
-    """Where a message was stored.
+    """Where a message was stored. It can be pickled; `Timers.recall` of any client takes what comes of that.
 
     send_status: how far the broker had come with storing it when it answered.
     message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for. Of a repeat: that of the first send.
