@@ -251,12 +251,23 @@ class RestartWork:
                     await self.client.admin.wipe_write_permission(member.name)
                 case Doing.GIVE_BACK if member is not None:
                     await self._give_back(member.name)
+                case Doing.SWITCH if member is not None:
+                    await self._switch(member)
                 case Doing.RESTART if member is not None and self._command is not None:
                     failure = await _run(command_for(self._command, member), self._start_ms)
                     self.seen = await self._watch.look()
                     await self.do(self.order.restarted(monotonic_ms(), self.seen, failure))
                 case _:
                     pass
+
+    async def _switch(self, leader: ClusterMember) -> None:
+        from orbitmq.errors import ClientError
+        from orbitmq.protocol.remoting.replication_bodies import DemoteRequest
+
+        try:
+            await self.client.admin.demote_master(leader.address, DemoteRequest(hands_over=True))
+        except ClientError as error:  # then it hands over when it stops
+            note(f"{leader} leads on: {error}")
 
     async def _give_back(self, name: str) -> None:
         import asyncio

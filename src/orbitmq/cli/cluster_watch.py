@@ -63,6 +63,7 @@ class ClusterWatch:
             troubles=tuple(troubles_of(copies)),
             sent_ago_ms=ago_ms,
             senders=senders,
+            is_member="orbitmqReplicaMember" in facts,
         )
 
     def _last_send(self, address: str, facts: Mapping[str, str]) -> tuple[int | None, str]:

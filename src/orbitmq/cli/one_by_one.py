@@ -3,11 +3,14 @@
 Rules of this file
 1. Nothing is asked, started or written here. `step` is told what was seen of the cluster and says what is to be done now.
 2. The next broker has its turn when the whole cluster is well. Of the processes of one name slaves come first, and who leads last.
-3. Before a master stops, its write permission is taken away at the name servers, and nobody sends to it: clients had the time in which they
-   all look at their routes, and no send has come for a while. Permission that a name server gives back meanwhile is taken again.
-4. A name whose topics are taken nowhere else keeps its permission, and so does one while no other may be written to: without it sends fail
+3. Before a master or a slave of it stops, the write permission of their name is taken away at the name servers, once for both, and nobody
+   sends to the master: clients had the time in which they all look at their routes, and no send has come for a while. Permission that a
+   name server gives back meanwhile is taken again; it returns when the slaves count, for until then a synchronous master answers that it
+   has none. Followers of a group are not missed so.
+4. The leader of a group has another member lead before it stops.
+5. A name whose topics are taken nowhere else keeps its permission, and so does one while no other may be written to: without it sends fail
    at once, with it they wait for the restart.
-5. What was taken is given back, by the broker's registration or by us, also where it ends early; not while the broker does not answer, for
+6. What was taken is given back, by the broker's registration or by us, also where it ends early; not while the broker does not answer, for
    then clients would go where nobody is.
 """
 
@@ -47,6 +50,8 @@ class Seen(NamedTuple):
     """How long ago the last send came; None: there was none since its start."""
     senders: str = ""
     """Who sent last, in words."""
+    is_member: bool = False
+    """Whether it is in a group that chooses its leader."""
 
 
 class Waits(NamedTuple):
@@ -69,6 +74,7 @@ class Doing(enum.Enum):
 
     WIPE = "take write permission"
     GIVE_BACK = "give write permission back"
+    SWITCH = "have another member lead"
     RESTART = "restart"
     SAY = "say"
 
@@ -119,6 +125,11 @@ class OneByOne:
         """Whose turn it is."""
         self._started_ms: int | None = None
         """When its process began before the restart."""
+        self._master: ClusterMember | None = None
+        """To whom nobody may send then: itself, or who leads its name."""
+        self._master_started_ms: int | None = None
+        self._switched: set[ClusterMember] = set()
+        """Leaders that were asked to have another one lead."""
         self._back_ms: int | None = None
         """When it was first seen back."""
         self._wiped = False
@@ -162,6 +173,8 @@ class OneByOne:
         led = {member.name for member in self._members if seen.get(member.address, Seen()).is_master}
         troubles += [f"{name} has no master" for name in sorted({member.name for member in self._members} - led)]
         if not troubles:
+            if self._wiped and not self._others_left(self._turn()):
+                return self._give_back()  # and look again, for the next one's turn depends on it
             return self._next(now_ms, seen)
         text = "; ".join(troubles)
         if now_ms - self._since_ms > self._waits.leave_ms:
@@ -169,64 +182,92 @@ class OneByOne:
         return self._say(now_ms, f"waiting until the cluster is well: {text}")
 
     def _next(self, now_ms: int, seen: Mapping[str, Seen]) -> list[Effect]:
-        left = [one for one in self._members if one.address not in self._skipped and one not in self.done]
+        left = self._left()
         if not left:
             self._phase = _Phase.OVER
             return []
         first = [one for one in left if one.name == left[0].name]
         self._member = member = min(first, key=lambda one: seen[one.address].is_master)
-        self._started_ms = seen[member.address].started_ms
-        self._wiped = self._was_late = False
-        if not seen[member.address].is_master or member.name in self._nowhere_else:
-            return self._restart(now_ms, member, "")
+        now = seen[member.address]
+        self._started_ms = now.started_ms
+        self._was_late = False
+        if (now.is_member and not now.is_master) or member.name in self._nowhere_else:
+            return self._stop(now_ms, seen, "")
         others = [seen[one.address] for one in self._members if one.name != member.name]
         if not any(one.is_master and one.is_writable for one in others):
-            return self._restart(now_ms, member, ": it keeps its write permission, for no other broker has it")
+            return self._stop(now_ms, seen, ": it keeps its write permission, for no other broker has it")
+        self._master = next(one for one in self._members if one.name == member.name and seen[one.address].is_master)
+        self._master_started_ms = seen[self._master.address].started_ms
         self._enter(_Phase.LEAVING, now_ms)
-        self._wiped_ms = now_ms
+        if not self._wiped:
+            self._wiped_ms = now_ms
         return self._until_left(now_ms, seen)
+
+    def _left(self) -> list[ClusterMember]:
+        return [one for one in self._members if one.address not in self._skipped and one not in self.done]
+
+    def _others_left(self, member: ClusterMember) -> bool:
+        """Whether others of its name have their turn yet."""
+        return any(one.name == member.name and one != member for one in self._left())
 
     # --- nobody sends -----------------------------------------------------------------------------------------------
 
     def _until_left(self, now_ms: int, seen: Mapping[str, Seen]) -> list[Effect]:
-        member, waits = self._turn(), self._waits
-        now = seen.get(member.address, Seen())
+        master, waits = self._master, self._waits
+        assert master is not None
+        now = seen.get(master.address, Seen())
         is_long = now_ms - self._since_ms > waits.leave_ms
         if now.started_ms is None:
             if is_long:
-                return self._fail(f"{member} does not answer", seen)
-            return self._say(now_ms, f"{member} does not answer")
-        if now.started_ms != self._started_ms:
+                return self._fail(f"{master} does not answer", seen)
+            return self._say(now_ms, f"{master} does not answer")
+        if now.started_ms != self._master_started_ms:
             at = instant(now.started_ms)
-            return self._fail(f"{member} was started by somebody else at {at}, before nobody sent to it any more", seen)
+            return self._fail(f"{master} was started by somebody else at {at}, before nobody sent to it any more", seen)
         if not now.is_master:
             self._enter(_Phase.WELL, now_ms)
-            return [*self._give_back(), Effect(Doing.SAY, member, f"{member} leads no more")]
+            return [*self._give_back(), Effect(Doing.SAY, master, f"{master} leads no more")]
         if now.is_writable and not is_long:
             text = "a name server gave its write permission back" if self._wiped else "waiting until nobody sends to it"
             self._wiped, self._wiped_ms = True, now_ms
-            return [Effect(Doing.SAY, member, f"{member}: {text}"), Effect(Doing.WIPE, member)]
-        quiet_ms = now_ms - self._since_ms if now.sent_ago_ms is None else now.sent_ago_ms
+            return [Effect(Doing.SAY, master, f"{master}: {text}"), Effect(Doing.WIPE, master)]
+        quiet_ms = now_ms - min(self._since_ms, self._wiped_ms) if now.sent_ago_ms is None else now.sent_ago_ms
         known_ms = self._wiped_ms + waits.routes_ms  # from now on nobody should send
         is_late = now_ms - quiet_ms > known_ms
         self._was_late = self._was_late or is_late  # somebody looks at routes more seldom, or a topic is new
         if now_ms >= known_ms + waits.quiet_ms and quiet_ms >= (waits.routes_ms if self._was_late else waits.quiet_ms):
-            return self._restart(now_ms, member, ": nobody sends to it any more")
+            return self._stop(now_ms, seen, f": nobody sends to {self._it} any more")
         if is_long:
             if self._although_sending:
-                return self._restart(now_ms, member, f", although it is sent to: {now.senders}")
+                return self._stop(now_ms, seen, f", although {self._it} is sent to: {now.senders}")
             return self._fail(
-                f"{member} is still sent to after {span(waits.leave_ms)}: {now.senders}; wait longer (--wait), "
+                f"{master} is still sent to after {span(waits.leave_ms)}: {now.senders}; wait longer (--wait), "
                 "or restart it all the same (--although-sending)",
                 seen,
             )
         if not is_late or quiet_ms >= waits.quiet_ms:
             return []
-        effects = self._say(now_ms, f"{member} is still sent to: {now.senders}")
+        effects = self._say(now_ms, f"{master} is still sent to: {now.senders}")
         if self._wiped and now_ms >= known_ms + waits.routes_ms:  # topics may have been announced since
-            effects.append(Effect(Doing.WIPE, member))
+            effects.append(Effect(Doing.WIPE, master))
             self._wiped_ms = now_ms
         return effects
+
+    @property
+    def _it(self) -> str:
+        return "it" if self._master == self._member else f"its master {self._master}"
+
+    def _stop(self, now_ms: int, seen: Mapping[str, Seen], why: str) -> list[Effect]:
+        """Nothing keeps it any more; but another member of its group leads first, where one does what it is asked to."""
+        member = self._turn()
+        now = seen.get(member.address, Seen())
+        successors = [one for one in self._members if one.name == member.name and one != member]
+        if not (now.is_member and now.is_master and successors) or member in self._switched:
+            return self._restart(now_ms, member, why)
+        self._switched.add(member)
+        self._enter(_Phase.WELL, now_ms)
+        text = f"{member}: another member of its group leads before it restarts"
+        return [Effect(Doing.SAY, member, text), Effect(Doing.SWITCH, member), *self._give_back()]
 
     def _restart(self, now_ms: int, member: ClusterMember, why: str) -> list[Effect]:
         self._enter(_Phase.AWAY, now_ms)
@@ -250,12 +291,16 @@ class OneByOne:
         if self._back_ms is None:
             self._back_ms = now_ms
         effects: list[Effect] = []
-        if self._wiped and not now.is_writable:
-            if now_ms - self._back_ms < RESTART_RIGHTS_MS:
-                return []
-            effects += self._give_back()
+        if self._wiped and now.is_master and len(self._of_name(member.name, seen)) > 1:
+            if now.is_writable:
+                effects.append(Effect(Doing.WIPE, member))
+        elif not self._others_left(member):
+            if self._wiped and not now.is_writable:
+                if now_ms - self._back_ms < RESTART_RIGHTS_MS:
+                    return []
+                effects += self._give_back()
+            self._wiped = False
         self.done.append(member)
-        self._wiped = False
         self._enter(_Phase.WELL, now_ms)
         return [*effects, Effect(Doing.SAY, member, f"{member} is back after {span(self._back_ms - self._left_ms)}")]
 
@@ -264,7 +309,7 @@ class OneByOne:
     def _fail(self, why: str, seen: Mapping[str, Seen]) -> list[Effect]:
         member, effects = self._member, list[Effect]()
         if self._wiped and member is not None:
-            if seen.get(member.address, Seen()).started_ms is None:
+            if not any(one.is_master and one.started_ms is not None for one in self._of_name(member.name, seen)):
                 why += f"; {member.name} takes no sends until it registers, or: orbitmq broker add-write {member.name}"
             else:
                 effects = self._give_back()
@@ -273,6 +318,9 @@ class OneByOne:
         self.failure = f"{why}; {len(self.done)} restarted{at}, {left} not touched"
         self._phase = _Phase.OVER
         return effects
+
+    def _of_name(self, name: str, seen: Mapping[str, Seen]) -> list[Seen]:
+        return [seen.get(one.address, Seen()) for one in self._members if one.name == name]
 
     def _give_back(self) -> list[Effect]:
         wiped, self._wiped = self._wiped, False

@@ -18,6 +18,7 @@ class Broker:
     """One process. The moments are seconds since the beginning."""
 
     is_master: bool = True
+    is_member: bool = False
     started: int | None = 1
     """Which of its processes runs."""
     known: bool = True
@@ -42,6 +43,7 @@ class World:
     events: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     command_fails: bool = False
+    switches: bool = True
 
     def second(self) -> dict[str, Seen]:
         """Time goes on by a second; what is seen then."""
@@ -66,6 +68,7 @@ class World:
                 troubles=("it copies",) if self.now < broker.well_at else (),
                 sent_ago_ms=None if broker.last_send is None else (self.now - broker.last_send) * S,
                 senders="10.0.0.7:1",
+                is_member=broker.is_member,
             )
             for member, broker in self.brokers.items()
         }
@@ -91,6 +94,9 @@ class World:
                 self.wiped.add(effect.member.name)
             elif effect.doing is Doing.GIVE_BACK:
                 self.wiped.discard(effect.member.name)
+            elif effect.doing is Doing.SWITCH:
+                if self.switches:
+                    self.brokers[A].is_master, self.brokers[SLAVE].is_master = False, True
             elif not by_hand:
                 if not self.command_fails:
                     self.stop(effect.member)
@@ -155,13 +161,66 @@ def test_permission_that_a_name_server_gives_back_is_taken_again_and_clients_get
 
 
 def test_a_slave_comes_before_its_master_and_the_master_when_the_slave_has_what_it_has() -> None:
-    world = World({A: Broker(), SLAVE: Broker(is_master=False, behind_for=10), B: Broker()})
-    assert world.play(order(world))[:3] == [
-        "1 restart: a (a:10921)",
-        "13 take write permission: a (a:10911)",
+    """Nobody sends to the master from before its slave goes until it is back itself: one that waits for its slave would answer 11."""
+    slave = Broker(is_master=False, behind_for=10, registers_fully=False)
+    world = World({A: Broker(behind_for=5), SLAVE: slave, B: Broker()})
+    assert world.play(order(world)) == [
+        "1 take write permission: a (a:10911)",
+        "36 restart: a (a:10921)",
         "48 restart: a (a:10911)",
+        "50 take write permission: a (a:10911)",
+        "55 give write permission back: a (a:10911)",
+        "56 take write permission: b (b:10911)",
+        "91 restart: b (b:10911)",
     ]
     assert "waiting until the cluster is well: a (a:10921): it copies" in world.said
+    assert "restarting a (a:10921): nobody sends to its master a (a:10911) any more" in world.said
+
+
+def test_a_slave_that_comes_last_brings_no_permission_and_it_is_given_back() -> None:
+    world = World({A: Broker(), SLAVE: Broker(is_master=False, registers_fully=False), B: Broker()})
+    assert world.play(order(world, skipped={A.address, B.address})) == [
+        "1 take write permission: a (a:10911)",
+        "36 restart: a (a:10921)",
+        "41 give write permission back: a (a:10921)",
+    ]
+
+
+def test_a_slave_that_does_not_come_back_leaves_a_master_that_is_sent_to() -> None:
+    world = World({A: Broker(), SLAVE: Broker(is_master=False, restart_takes=None), B: Broker()})
+    plan = order(world)
+    assert world.play(plan)[-1] == "97 give write permission back: a (a:10921)"
+    assert world.wiped == set()
+    assert "add-write" not in plan.failure
+
+
+def test_the_leader_of_a_group_has_another_lead_and_is_restarted_as_a_follower() -> None:
+    group = {A: Broker(is_member=True), SLAVE: Broker(is_master=False, is_member=True)}
+    world = World({**group, B: Broker()})
+    assert world.play(order(world))[:6] == [
+        "1 restart: a (a:10921)",
+        "4 take write permission: a (a:10911)",
+        "39 have another member lead: a (a:10911)",
+        "39 give write permission back: a (a:10911)",
+        "40 restart: a (a:10911)",
+        "43 take write permission: b (b:10911)",
+    ]
+    alone = World({A: Broker(is_member=True), SLAVE: Broker(is_master=False, is_member=True)})
+    assert alone.play(order(alone, nowhere_else={"a"})) == [
+        "1 restart: a (a:10921)",
+        "4 have another member lead: a (a:10911)",
+        "5 restart: a (a:10911)",
+    ]
+
+
+def test_a_leader_that_nobody_relieves_is_restarted_all_the_same() -> None:
+    world = World({A: Broker(is_member=True), SLAVE: Broker(is_master=False, is_member=True)}, switches=False)
+    assert world.play(order(world, nowhere_else={"a"})) == [
+        "1 restart: a (a:10921)",
+        "4 have another member lead: a (a:10911)",
+        "5 restart: a (a:10911)",
+    ]
+    assert world.brokers[A].is_master
 
 
 def test_who_leads_is_looked_at_when_its_turn_comes() -> None:
@@ -177,10 +236,11 @@ def test_where_another_leads_meanwhile_it_begins_again() -> None:
     plan = order(world)
     world.play(plan, until=10)
     world.brokers[A].is_master, world.brokers[SLAVE].is_master = False, True
-    assert world.play(plan)[1:4] == [
-        "4 take write permission: a (a:10911)",
-        "11 give write permission back: a (a:10911)",
-        "12 restart: a (a:10911)",
+    assert world.play(plan)[:4] == [
+        "1 take write permission: a (a:10911)",
+        "11 give write permission back: a (a:10921)",
+        "12 take write permission: a (a:10921)",
+        "47 restart: a (a:10911)",
     ]
 
 
