@@ -6,7 +6,7 @@ A line of JSON and a line with its CRC-32. Reads and writes no file.
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,12 +17,15 @@ from orbitmq.store.files import Fingerprint
 MANIFEST_FILE: Final = "backup.json"
 _VERSION: Final = 1
 
+FileSize = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What a file system can hold."""
+
 
 class BackupFile(msgspec.Struct, frozen=True):
     """One file of a backup."""
 
-    size: int
-    end: int
+    size: FileSize
+    end: FileSize
     """What counts of it, in bytes: the rest reads as zeros, or comes from a run that was broken off."""
     digest: str
     """Of the bytes up to `end`; see `PieceDigest`."""

@@ -40,6 +40,13 @@ def test_one_that_names_places_outside_of_a_store_is_refused(path: str) -> None:
             decode_manifest(encode_manifest(manifest))
 
 
+@pytest.mark.parametrize("size", [-1, 2**63])
+def test_one_with_sizes_that_no_file_has_is_refused(size: int) -> None:
+    for file in (BackupFile(size, 0, ""), BackupFile(0, size, "")):
+        with pytest.raises(StoreDamagedError, match="cannot be read"):
+            decode_manifest(encode_manifest(BackupManifest(store="s", taken_at_ms=0, end=0, files={"abort": file})))
+
+
 def test_one_of_a_later_version_is_refused_by_name() -> None:
     later = BackupManifest(store="s", taken_at_ms=1, end=0, version=2)
     with pytest.raises(StoreDamagedError, match="a later version of orbitmq"):
