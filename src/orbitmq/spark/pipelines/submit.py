@@ -26,49 +26,45 @@ FAILED, USAGE = 1, 2
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 1 when something could not be done, 2 for a wrong command line."""
     try:
-        if arguments[:1] == ["serve"]:
-            return _serve(arguments[1:])
-        steps = steps_of(arguments)
-        return 0 if run_for_command(steps) else FAILED
+        words = words_of(arguments)
+        if words.pipeline == "serve":
+            from orbitmq.spark.pipelines.serving.service import serve
+            from orbitmq.spark.pipelines.serving.service_file import read_service_file
+
+            return serve(read_service_file(words.file), log_format=words.log_format).exit_code
+        return 0 if run_for_command(steps_of(words)) else FAILED
     except OrbitError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, ConfigurationError) else FAILED
 
 
-def steps_of(arguments: Sequence[str]) -> tuple[Step, ...]:
-    """What the words ask for. Leaves the process (SystemExit) after `--help` and for words that are no command."""
+def words_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """The words by their names. Leaves the process (SystemExit) after `--help` and for words that are no command."""
     parser = argparse.ArgumentParser(prog="submit.py", description="Pipelines of orbitmq.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="pipeline", metavar="PIPELINE", required=True)
-    settings = {name: settings_of(pipeline_named(name).settings_type) for name in PIPELINES}
-    for name, own in settings.items():
+    for name in PIPELINES:
         command = commands.add_parser(name, allow_abbrev=False)
-        for setting in own:
+        for setting in settings_of(pipeline_named(name).settings_type):
             _add(command, setting)
     commands.add_parser("run", help="the steps of a file").add_argument("file", metavar="FILE.toml")
-    commands.add_parser("serve", help="the streams and jobs of a file, until SIGTERM")
-    words = parser.parse_args(arguments)
+    serve = commands.add_parser("serve", help="the streams and jobs of a file, until SIGTERM", allow_abbrev=False)
+    serve.add_argument("file", metavar="FILE.toml")
+    serve.add_argument("--log-format", choices=("text", "json"), default="text", help="form of the log lines")
+    return parser.parse_args(arguments)
+
+
+def steps_of(words: argparse.Namespace) -> tuple[Step, ...]:
+    """What the words ask for."""
     if words.pipeline == "run":
         return read_file(words.file).steps
+    function = pipeline_named(words.pipeline)
+    settings = settings_of(function.settings_type)
     given = {}
-    for setting in settings[words.pipeline]:
+    for setting in settings:
         value = getattr(words, setting.parameter)
         if value is not None:
             given[setting.name] = value if isinstance(value, list) else [value]
-    function = pipeline_named(words.pipeline)
-    return (Step(words.pipeline, function, from_texts(settings[words.pipeline], given, SystemClock().now_ms())),)
-
-
-def _serve(arguments: Sequence[str]) -> int:
-    from orbitmq.spark.pipelines.serving.service import serve
-    from orbitmq.spark.pipelines.serving.service_file import read_service_file
-
-    parser = argparse.ArgumentParser(
-        prog="submit.py serve", description="Streams and jobs of a file.", allow_abbrev=False
-    )
-    parser.add_argument("file", metavar="FILE.toml")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="form of the log lines")
-    words = parser.parse_args(arguments)
-    return serve(read_service_file(words.file), log_format=words.log_format).exit_code
+    return (Step(words.pipeline, function, from_texts(settings, given, SystemClock().now_ms())),)
 
 
 def _add(command: argparse.ArgumentParser, setting: NamedSetting) -> None:
