@@ -7,7 +7,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,6 +16,7 @@ from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.columns.message_columns import PropertiesForm
 from orbitmq.errors import ConfigurationError
+from orbitmq.instants import parse_span_ms
 from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -204,7 +204,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         late_start_is_error=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
         max_rows=given.number("maxOffsetsPerTrigger", None, 1),
         min_rows=given.number("minOffsetsPerTrigger", None, 1),
-        max_delay_ms=_duration_ms(given, "maxTriggerDelay", "15m"),
+        max_delay_ms=_span_ms(given, "maxTriggerDelay", "15m"),
         min_partitions=given.number("minPartitions", None, 1),
         max_partition_rows=given.number("maxRecordsPerPartition", None, 1),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
@@ -360,22 +360,7 @@ def _group(given: GivenOptions, subscribed: Subscribed, expression: str) -> str:
     return group
 
 
-_UNITS_MS: Final[Mapping[str, int]] = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "min": 60_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def _duration_ms(given: GivenOptions, name: str, default: str) -> int:
-    text = (given.get(name) or default).lower()
-    found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text)
-    if found is None or found[2] not in _UNITS_MS:
-        raise ConfigurationError(
-            f"option {name}: {text!r} is no duration", remedy="write for example 500ms, 30s, 15m, 2h"
-        )
-    return int(found[1]) * _UNITS_MS[found[2]]
+def _span_ms(given: GivenOptions, name: str, default: str) -> int:
+    """As Spark takes it: also with blanks, `min` for minutes, and milliseconds without a unit."""
+    text = "".join((given.get(name) or default).lower().split()).replace("min", "m")
+    return parse_span_ms(f"option {name}:", f"{text}ms" if text.isdecimal() else text)

@@ -142,7 +142,7 @@ def test_mistakes(given: dict[str, str], text: str) -> None:
     ("given", "text"),
     [
         ({"endingoffsets": "latest"}, "endingOffsets has no effect on a stream; it is for batch reads"),
-        ({"maxtriggerdelay": "soon"}, "is no duration"),
+        ({"maxtriggerdelay": "soon"}, "option maxTriggerDelay: 'soon' is no span of time such as 500ms, 30s"),
     ],
 )
 def test_mistakes_of_streams(given: dict[str, str], text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -68,39 +68,27 @@ def _with(found: Narrowing, each: Filter) -> Narrowing:
 
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""
-    if isinstance(each, EqualTo | EqualNullSafe | In):
-        values = frozenset(each.value if isinstance(each, In) else (each.value,)) - {None}
-        return _among(found, name, values)
-    if not isinstance(each, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+    is_lower = isinstance(each, GreaterThan | GreaterThanOrEqual)
+    is_upper = isinstance(each, LessThan | LessThanOrEqual)
+    is_one_of = isinstance(each, EqualTo | EqualNullSafe | In)
+    if name not in (*_NAMED, "queueOffset", "storeTimestamp") or not (is_lower or is_upper or is_one_of):
         return found
-    value = each.value
-    if name == "queueOffset" and isinstance(value, int):
-        if isinstance(each, GreaterThan | GreaterThanOrEqual):
-            lowest = value + 1 if isinstance(each, GreaterThan) else value
-            return msgspec.structs.replace(found, begin=max(found.begin, lowest))
-        end = value if isinstance(each, LessThan) else value + 1
-        return msgspec.structs.replace(found, end=min(found.end, max(end, 0)))
-    if name == "storeTimestamp" and isinstance(each, GreaterThan | GreaterThanOrEqual):
-        return _stored_from(found, value)
-    return found
-
-
-def _among(found: Narrowing, name: str, values: frozenset[object]) -> Narrowing:
-    """`name` is one of `values`."""
-    if name in _NAMED:
+    value: Any = getattr(each, "value", None)
+    values = frozenset(value if isinstance(each, In) else (value,)) - {None}
+    if name in _NAMED and is_one_of:
         field, kind = _NAMED[name]
-        if not all(isinstance(value, kind) for value in values):
-            return found
-        before = getattr(found, field)
-        return msgspec.structs.replace(found, **{field: values if before is None else before & values})
-    numbers = [value for value in values if isinstance(value, int)]
-    if name == "queueOffset" and numbers and len(numbers) == len(values):
-        return msgspec.structs.replace(
-            found, begin=max(found.begin, min(numbers)), end=min(found.end, max(max(numbers) + 1, 0))
-        )
-    if name == "storeTimestamp" and len(values) == 1:
+        if all(isinstance(value, kind) for value in values):
+            before = getattr(found, field)
+            return msgspec.structs.replace(found, **{field: values if before is None else before & values})
+    if name == "queueOffset" and values and all(isinstance(value, int) for value in values):
+        begin = found.begin if is_upper else max(found.begin, min(values) + isinstance(each, GreaterThan))
+        end = found.end if is_lower else min(found.end, max(max(values) + (not isinstance(each, LessThan)), 0))
+        return msgspec.structs.replace(found, begin=begin, end=end)
+    if name == "storeTimestamp" and len(values) == 1 and not is_upper:
         [value] = values
-        return _stored_from(found, value)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            stored_from_ms = max(found.stored_from_ms or 0, moment_ms(value))
+            return msgspec.structs.replace(found, stored_from_ms=stored_from_ms)
     return found
 
 
@@ -109,10 +97,3 @@ _NAMED: dict[str, tuple[str, type]] = {
     "brokerName": ("brokers", str),
     "queueId": ("queue_ids", int),
 }
-
-
-def _stored_from(found: Narrowing, value: object) -> Narrowing:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        return found
-    at_ms = moment_ms(value)
-    return msgspec.structs.replace(found, stored_from_ms=max(found.stored_from_ms or 0, at_ms))

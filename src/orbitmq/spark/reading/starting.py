@@ -7,7 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.errors import ConfigurationError
@@ -16,7 +16,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.options import EARLIEST, LATEST, Bound, ReadOptions, Subscribed
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import loss_text, report
-from orbitmq.spark.reading.offsets import Extent, Loss, Offsets
+from orbitmq.spark.reading.offsets import Extent, Loss
 from orbitmq.spark.reading.plan import QueueRange
 
 Extents = dict[MessageQueue, Extent]
@@ -112,8 +112,3 @@ def ranges_of(options: ReadOptions) -> list[QueueRange]:
         begin, stop = start[queue], end[queue]
         found.append(QueueRange(queue, extent.high if begin is None else begin, extent.high if stop is None else stop))
     return found
-
-
-def known(places: Mapping[MessageQueue, int | None]) -> Offsets:
-    """Those that are offsets."""
-    return {queue: place for queue, place in places.items() if place is not None}

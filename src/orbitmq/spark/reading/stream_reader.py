@@ -44,7 +44,7 @@ from orbitmq.spark.reading.offsets import (
 )
 from orbitmq.spark.reading.plan import partitions, ranges
 from orbitmq.spark.reading.retrying import RetryClock, Retrying
-from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
+from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, resolve, topics_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,7 +156,7 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- looking
 
     def _resolve_initial(self) -> Offsets:
-        return known(self._places(self._extents()))
+        return {queue: place for queue, place in self._places(self._extents()).items() if place is not None}
 
     def _places(self, extents: Extents) -> dict[Any, int | None]:
         """Where each queue begins at the first start; None for those that begin at their end."""
