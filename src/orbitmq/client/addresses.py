@@ -12,6 +12,7 @@ import random
 import ssl
 from collections.abc import Iterable, Iterator
 
+from orbitmq.client.arguments import check_text
 from orbitmq.errors import ConfigurationError, ConnectionLostError
 from orbitmq.limits.client import CLIENT_NAME_SERVERS_MAX
 
@@ -58,9 +59,14 @@ def split_address(address: str) -> tuple[str, int]:
 
 def parse_addresses(servers: str | Iterable[str]) -> tuple[str, ...]:
     """Distinct addresses of a list, or of text separated by `;` or `,`. A scheme (`http://`) is dropped."""
+    if not isinstance(servers, Iterable) or isinstance(servers, bytes):
+        raise ConfigurationError(
+            f"name servers are text, not {type(servers).__name__}", remedy='connect("localhost:9876") names one'
+        )
     parts = servers.replace(",", ";").split(";") if isinstance(servers, str) else list(servers)
     addresses: dict[str, None] = {}
     for part in parts:
+        check_text("a name server", part, or_none=False)
         text = part.strip().rstrip("/").rpartition("/")[2]
         if text:
             split_address(text)

@@ -26,6 +26,7 @@ LEVEL_STEPS_MS: Final = tuple(
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NOTHING: Final = timedelta()
 _LIKELY_SECONDS: Final = range(10**8, 10**10)
 """As milliseconds these are days of the spring of 1970, as seconds the years 1973 to 2286."""
 
@@ -61,7 +62,7 @@ def instant_ms(name: str, at: datetime | int) -> int:
 def length_ms(name: str, after: timedelta | float) -> int:
     """Milliseconds of a length of time that parameter `name` gives; a number is seconds. `MessageIllegalError`."""
     if isinstance(after, timedelta):
-        ms = -(-after // _MILLISECOND)
+        ms = after // _MILLISECOND + (after % _MILLISECOND > _NOTHING)
     elif isinstance(after, int | float) and not isinstance(after, bool):
         if not abs(after) <= TIMER_DELIVER_MS_MAX:  # neither is no number
             raise MessageIllegalError(f"{name} is {after}; it has to be a number of seconds that ends before year 9999")

@@ -166,16 +166,22 @@ def identity_of(once: Once | OnceWithin | str | None) -> Once | OnceWithin | Non
     if once is None or isinstance(once, Once | OnceWithin):
         return once
     if isinstance(once, str):
-        return OnceWithin(once)
+        return OnceWithin(str.__str__(once))
     raise MessageIllegalError(
         f"once is {once!r}",
         remedy="give a key, such as 'order-42', an OnceWithin(key, ...), or a Once(scope, epoch, key)",
     )
 
 
-@lru_cache(maxsize=1_024)
 def check_topic(topic: str) -> None:
     """Raise `MessageIllegalError` when programs may not send to `topic`."""
+    if not isinstance(topic, str):  # some kinds cannot be looked up
+        raise MessageIllegalError(topic_name_problem(topic) or "")
+    _check_topic(topic)
+
+
+@lru_cache(maxsize=1_024)
+def _check_topic(topic: str) -> None:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise MessageIllegalError(problem)
@@ -201,7 +207,7 @@ def check_message(message: Message, max_bytes: int) -> None:
         )
     if message.delay_level:
         _check_type("delay_level", message.delay_level, int)
-        if message.delay_level < 0:
+        if not 0 <= message.delay_level <= INT_MAX:
             raise MessageIllegalError(
                 f"delay_level is {message.delay_level}; levels count from 1, and 0 means no delay"
             )
@@ -221,6 +227,12 @@ def check_message(message: Message, max_bytes: int) -> None:
         if not message.tag.strip() or "||" in message.tag:
             raise MessageIllegalError(f"tag {message.tag!r} is blank or contains '||', which separates tags in filters")
         _check_text("tag", message.tag)
+    if not isinstance(message.flag, int) or not -INT_MAX - 1 <= message.flag <= INT_MAX:
+        raise MessageIllegalError(f"flag is {message.flag!r}; it is a whole number of 32 bits")
+    if not isinstance(message.properties, Mapping):
+        raise MessageIllegalError(
+            f"properties is {type(message.properties).__name__}", remedy='give names and values: {"shop": "3"}'
+        )
     for name, value in message.properties.items():
         _check_type("the name of a property", name, str)
         _check_type(f"the property {name!r}", value, str)

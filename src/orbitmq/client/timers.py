@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from orbitmq.client.arguments import check_text
 from orbitmq.client.message import SendStatus
 from orbitmq.client.stored import user_properties
 from orbitmq.errors import ConfigurationError, ProtocolError
@@ -179,6 +180,8 @@ def meant(
     timer: HasTimer | str | None, topic: str | None, message_id: str | None, key: str | None, *, several: bool
 ) -> MeantTimers:
     """The timer messages that the parameters of a call name. `ConfigurationError` when they name none, or in two ways."""
+    for name, given in (("topic", topic), ("message_id", message_id), ("key", key)):
+        check_text(name, given)
     named = [name for name, value in (("message_id", message_id), ("key", key)) if value is not None]
     if timer is not None:
         if topic is not None or named:
@@ -191,7 +194,12 @@ def meant(
             return MeantTimers(
                 wire.TimerSelector(handle=timer, all=several), handle.topic, handle.broker_name, timer, text
             )
-        where = timer.queue
+        where = getattr(timer, "queue", None)
+        if where is None:
+            raise ConfigurationError(
+                f"{type(timer).__name__} names no timer message",
+                remedy="give a receipt, a TimerView or a recall handle",
+            )
         text = f"timer message {timer.message_id} of topic {where.topic!r}"
         selector = wire.TimerSelector(topic=where.topic, message_id=timer.message_id, all=several)
         return MeantTimers(selector, where.topic, where.broker_name, timer.recall_handle, text)

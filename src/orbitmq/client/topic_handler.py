@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from orbitmq.client.consuming.outcomes import RetryDelays, check_handler
+from orbitmq.client.arguments import check_instance, check_whole
+from orbitmq.client.consuming.outcomes import RetryDelays, check_handler, check_retry_delays
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, WORKER_HANDLERS_MAX
@@ -66,10 +67,11 @@ def handler(
     Returning acknowledges a message, raising has it come again; `Retry` and `Reject` say it exactly. concurrency: calls at the same time.
     retry_delays: as in `ConsumerOptions`, of which `options` gives the rest. ConfigurationError for what no consumer could have.
     """
-    if isinstance(concurrency, bool) or not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
-        raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
+    check_whole("concurrency", concurrency, 1, CONSUMER_CONCURRENCY_MAX)
+    check_instance("options", options, ConsumerOptions)
     chosen = options or ConsumerOptions()
     if retry_delays:
+        check_retry_delays(retry_delays)
         chosen = msgspec.structs.replace(chosen, retry_delays=tuple(retry_delays))
 
     def of(function: Callable[[Any], Any]) -> TopicHandler:

@@ -237,6 +237,8 @@ def group_name_problem(group: str) -> str | None:
 
 
 def _characters_problem(kind: str, name: str) -> str | None:
+    if not isinstance(name, str):
+        return f"the {kind} name is text, not {type(name).__name__}"
     if not name or name.isspace():
         return f"the {kind} name is blank"
     if _NAME.fullmatch(name) is None:

@@ -29,6 +29,7 @@ from orbitmq.client._async.runtime import Event, Tasks, monotonic_ms, sleep_ms, 
 from orbitmq.client._async.sending.producer import Producer, SendingCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
+from orbitmq.client.arguments import check_instance
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.route import early_pause_ms
@@ -97,6 +98,8 @@ class Client(SendingCalls):
         clock: Clock | None = None,
         dial: Dial | None = None,
     ) -> None:
+        check_instance("options", options, ClientOptions)
+        check_instance("producer_options", producer_options, ProducerOptions)
         self.options = options or ClientOptions()
         self.clock = clock or SystemClock()
         ip = local_ip()
@@ -216,6 +219,7 @@ class Client(SendingCalls):
         """A producer with a group and settings of its own; `async with` or `close` ends it."""
         self._check_open()
         _check_group(group, "producer")
+        check_instance("options", options, ProducerOptions)
         if group in self.producers:
             raise ClientError(
                 f"this client has a producer of group {group!r} already", remedy="use that one, or another group"
@@ -253,6 +257,7 @@ class Client(SendingCalls):
         """
         self._check_open()
         _check_group(group, "consumer")
+        check_instance("options", options, ConsumerOptions)
         from orbitmq.client._async.consuming.consumer import Consumer
         from orbitmq.client.consuming.subscription import subscribe
 
@@ -272,6 +277,7 @@ class Client(SendingCalls):
         """
         from orbitmq.client._async.consuming.dead_letters import READER_SUFFIX
 
+        _check_group(group, "consumer")
         options = options or ConsumerOptions(consume_from=ConsumeFrom.FIRST)
         return self.consumer(group + READER_SUFFIX, dlq_topic(group), options=options)
 
@@ -293,6 +299,7 @@ class Client(SendingCalls):
         from orbitmq.client._async.popping.pop_consumer import PopConsumer
         from orbitmq.client.popping.pop_options import PopOptions
 
+        check_instance("options", options, PopOptions)
         subscriptions = _subscriptions(topic, tags, sql, self.clock.now_ms())
         return PopConsumer(self, group, subscriptions, options or PopOptions())
 
@@ -320,6 +327,7 @@ class Client(SendingCalls):
         from orbitmq.client._async.pulling.lite_pull import LiteConsumer
         from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 
+        check_instance("options", options, LiteConsumerOptions)
         return LiteConsumer(self, group, options or LiteConsumerOptions(), on_assignment)
 
     @property
@@ -548,6 +556,10 @@ def _subscriptions(
 
     if isinstance(topic, str):
         return {topic: subscribe(topic, tags, version, sql=sql)}
+    if not isinstance(topic, Mapping):
+        raise ConfigurationError(
+            f"the topic is {type(topic).__name__}", remedy="name one, or give a mapping from topics to tags"
+        )
     if tags != "*" or sql is not None:
         raise ConfigurationError(
             f"tags={tags!r} and sql={sql!r} beside several topics",

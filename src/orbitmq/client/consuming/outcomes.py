@@ -51,7 +51,7 @@ def check_handler(handler: object) -> None:
 
 def check_retry_delays(delays: RetryDelays) -> None:
     """ConfigurationError for what is no sequence of lengths of time."""
-    if isinstance(delays, str) or not isinstance(delays, Sequence) or len(delays) > CONSUMER_RETRY_DELAYS_MAX:
+    if isinstance(delays, str | bytes) or not isinstance(delays, Sequence) or len(delays) > CONSUMER_RETRY_DELAYS_MAX:
         raise ConfigurationError(
             f"retry_delays={delays!r}: must be up to {CONSUMER_RETRY_DELAYS_MAX} timedeltas or numbers of seconds",
             remedy="for example (1, 2, 4)",

@@ -33,7 +33,7 @@ def choose_by_key(queues: Sequence[MessageQueue], ordering_key: str) -> MessageQ
     The index is the absolute value of the remainder, which in Java takes the sign of the hash; that equals the
     remainder of the absolute hash.
     """
-    return queues[abs(java_hash(ordering_key)) % len(queues)]
+    return queues[abs(java_hash(str.__str__(ordering_key))) % len(queues)]
 
 
 class RoundRobin:

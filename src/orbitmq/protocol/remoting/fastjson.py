@@ -393,6 +393,8 @@ def dumps(value: Any) -> bytes:
     """
     try:
         return _encode_sorted(value)
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"a text cannot be written as UTF-8: {error}") from error
     except TypeError:
         pass  # a map with keys that are not text lies somewhere inside
     if isinstance(value, dict):
@@ -410,6 +412,8 @@ def dumps(value: Any) -> bytes:
         )
     if isinstance(value, list | tuple | set | frozenset):
         return b"[%b]" % b",".join(dumps(item) for item in value)
+    if isinstance(value, str):  # of a class of its own, such as numpy's
+        return _encode_sorted(str.__str__(value))
     raise ProtocolError(f"a {type(value).__name__} has no form in JSON")
 
 

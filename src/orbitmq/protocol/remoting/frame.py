@@ -403,7 +403,15 @@ def _decode_block(header: bytes, at: int, end: int) -> dict[str, str]:
 
 # --- encoding -----------------------------------------------------------------------------------------------------
 
-_encode_json = msgspec.json.Encoder().encode
+
+def plain_text(value: object) -> str:
+    """Texts of other classes, such as numpy's."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{type(value).__name__} is no text")
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=plain_text).encode
 
 
 def encode(command: Command) -> bytes:
@@ -434,6 +442,8 @@ def encode_head(command: Command, body_length: int) -> bytes:
             mark = size = len(header)
     except UnicodeEncodeError as error:
         raise ProtocolError(f"command {command.code} has text that cannot be written as UTF-8: {error}") from error
+    except TypeError as error:
+        raise ProtocolError(f"command {command.code} has a field that cannot be written: {error}") from error
     length = size + body_length + 4
     if size > HEADER_MASK or length > FRAME_BYTES_MAX - 4:
         raise ProtocolError(

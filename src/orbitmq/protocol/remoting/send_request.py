@@ -21,10 +21,10 @@ from orbitmq.errors import ProtocolError
 from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode
-from orbitmq.protocol.remoting.frame import Buffer
+from orbitmq.protocol.remoting.frame import Buffer, plain_text
 from orbitmq.protocol.remoting.versions import OUR_VERSION
 
-_json = msgspec.json.Encoder().encode
+_json = msgspec.json.Encoder(enc_hook=plain_text).encode
 _prefix = struct.Struct(">ii").pack
 
 SEND: Final = int(RequestCode.SEND_MESSAGE_V2)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from orbitmq.client._async.administration.admin_calls import AdminCalls, Broker
 from orbitmq.client._async.runtime import all_of
 from orbitmq.client._async.timers.own_requests import ask, restored
+from orbitmq.client.arguments import check_instance, check_text
 from orbitmq.client.transactions import HalfMessage, TransactionView, transaction_view
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError
 from orbitmq.limits.transactions import TRANSACTION_PAGE_MAX
@@ -87,6 +88,8 @@ class StoredTransactions:
     # --- inside
 
     async def _get(self, transaction: TransactionView | str) -> tuple[Broker, HalfMessage] | tuple[None, None]:
+        if not isinstance(transaction, str):
+            check_instance("transaction", transaction, TransactionView, or_none=False)
         masters = await AdminCalls(self._client).masters()
         if not isinstance(transaction, str):
             masters = [broker for broker in masters if broker.name == transaction.broker_name]
@@ -123,4 +126,7 @@ class StoredTransactions:
 
 
 def _id(transaction: TransactionView | str) -> str:
-    return transaction if isinstance(transaction, str) else transaction.offset_message_id
+    if isinstance(transaction, str):
+        check_text("transaction", transaction)
+        return transaction
+    return transaction.offset_message_id

@@ -13,6 +13,7 @@ from typing import Protocol
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import Event, Idlers, Seldom, Tasks, let_others_run, log, monotonic_ms
+from orbitmq.client.arguments import check_whole
 from orbitmq.client.consuming.outcomes import Reject, Retry, check_handler
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
@@ -97,8 +98,7 @@ class HandingOut:
         await self._run(handle_one, handler, batch_max, concurrency)
 
     async def _run(self, one: Handler, handle: BatchHandler, count: int, concurrency: int) -> None:
-        if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
-            raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
+        check_whole("concurrency", concurrency, 1, CONSUMER_CONCURRENCY_MAX)
         if self.handler is not None:
             raise ClientError(f"consumer {self.group!r} has a handler already", remedy="call run() once")
         self.handler = one

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Self
 from orbitmq.client._async.runtime import monotonic_ms, offload
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.send_path import SendPath
-from orbitmq.client.message import Message, Once, OnceWithin, check_topic, identity_of
+from orbitmq.client.arguments import check_instance
+from orbitmq.client.message import Message, Once, OnceWithin, check_ordering_key, check_topic, identity_of
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
-from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.errors import ClientError, ConfigurationError, MessageIllegalError
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.sysflag import TransactionType
@@ -154,6 +155,10 @@ class SendingCalls:
         """
         producer = self._sender()
         producer._check(topic, queue)
+        if ordering_key is not None:
+            check_ordering_key(ordering_key)
+        if not isinstance(messages, Sequence):
+            raise MessageIllegalError(f"a batch is a list of messages, not {type(messages).__name__}")
         hooks = producer._client.hooks
         if hooks is not None:
             messages = [hooks.completed(topic, message) for message in messages]
@@ -194,7 +199,7 @@ class SendingCalls:
             topic, Message(body, tag=tag, key=key, at=at, after=after, properties=properties or {})
         )
         return producer.transactions.made(
-            lambda: producer._send_half(topic, message, timeout_ms), timeout_ms or producer.options.send_timeout_ms
+            lambda: producer._send_half(topic, message, timeout_ms), producer._path.limit_ms(timeout_ms)
         )
 
 
@@ -228,6 +233,8 @@ class Producer(SendingCalls):
         is logged and counts as None. Several checks may run at the same time; in the synchronous client each has a thread. Brokers
         that this client knows hear of the member at once; a program that sends nothing asks for `queues` of its topics before.
         """
+        if not callable(checker):
+            raise ConfigurationError(f"the checker is {checker!r}", remedy="give a function that takes a StoredMessage")
         self.transactions.checker = checker
         self._client.heartbeat_soon()
 
@@ -277,11 +284,13 @@ class Producer(SendingCalls):
     def _check(self, topic: str, queue: MessageQueue | None = None) -> None:
         self._check_open()
         check_topic(topic)
-        if queue is not None and queue.topic != topic:
-            raise MessageIllegalError(
-                f"the queue {queue!r} belongs to topic {queue.topic!r}, the message to {topic!r}",
-                remedy="take a queue of `await producer.queues(topic)`",
-            )
+        if queue is not None:
+            check_instance("queue", queue, MessageQueue)
+            if queue.topic != topic:
+                raise MessageIllegalError(
+                    f"the queue {queue!r} belongs to topic {queue.topic!r}, the message to {topic!r}",
+                    remedy="take a queue of `await producer.queues(topic)`",
+                )
 
     def _completed(self, topic: str, message: Message) -> Message:
         hooks = self._client.hooks

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import monotonic_ms, offload, wait_event
 from orbitmq.client._async.sending.send_path import SendPath
+from orbitmq.client.arguments import check_instance, check_timeout_ms
 from orbitmq.client.message import Message
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, request_fields
@@ -32,6 +33,7 @@ async def ask(
     client: ClientContext, path: SendPath, options: ProducerOptions, topic: str, message: Message, timeout_ms: int
 ) -> Reply:
     """Send `message` as a request and wait for its reply. `RequestTimeoutError` when none comes in time."""
+    check_timeout_ms(timeout_ms)
     deadline_ms = monotonic_ms() + timeout_ms
     correlation_id = str(uuid.uuid4())
     reserved = request_properties(correlation_id, client.client_id, timeout_ms)
@@ -86,6 +88,8 @@ async def send_reply(
     timeout_ms: int = REPLY_TIMEOUT_MS,
 ) -> None:
     """Reply to a request; returns when the one who asked has the reply. `ClientError` when it could not be handed on."""
+    check_instance("message", message, StoredMessage, or_none=False)
+    check_timeout_ms(timeout_ms)
     options = ProducerOptions()
     deadline_ms = monotonic_ms() + timeout_ms
     topic, reserved = reply_place(message)

@@ -24,6 +24,7 @@ from orbitmq.client._async.sending.broker_probes import BrokerProbes
 from orbitmq.client._async.sending.receipt import SendReceipt, receipts
 from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.client.answers import remote_error
+from orbitmq.client.arguments import check_timeout_ms
 from orbitmq.client.message import Once, OnceWithin, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.known_queues import broker_of_key
@@ -34,7 +35,6 @@ from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text, within_text
 from orbitmq.errors import (
     ClientError,
-    ConfigurationError,
     ConnectionLostError,
     MasterAwayError,
     MessageIllegalError,
@@ -104,7 +104,7 @@ class SendPath:
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """Until a broker has stored it: a receipt for each message. See `Producer.send` for the errors."""
-        limit_ms = self._limit_ms(timeout_ms)
+        limit_ms = self.limit_ms(timeout_ms)
         started_ms = monotonic_ms()
         size = len(outgoing.body)
         if not self._room.enter_now(size):
@@ -142,7 +142,7 @@ class SendPath:
         self, outgoing: Outgoing, ordering_key: str | None, queue: MessageQueue | None, timeout_ms: int | None
     ) -> None:
         """Hand it to a broker's connection and ask for no answer."""
-        deadline_ms = monotonic_ms() + self._limit_ms(timeout_ms)
+        deadline_ms = monotonic_ms() + self.limit_ms(timeout_ms)
         target = queue or await self._choose(outgoing.topic, _Plan(ordering_key, None))
         address = await self._address(target)
         if outgoing.is_timed:
@@ -164,11 +164,11 @@ class SendPath:
             route = await routes.for_sending(topic, self._options.topic_queues_count)
         return route.publish_queues
 
-    def _limit_ms(self, timeout_ms: int | None) -> int:
+    def limit_ms(self, timeout_ms: int | None) -> int:
+        """How long a send with this time limit may take. `ConfigurationError` for what is none."""
         if timeout_ms is None:
             return self._options.send_timeout_ms
-        if timeout_ms <= 0:
-            raise ConfigurationError(f"timeout_ms={timeout_ms}: must be at least 1, or None for send_timeout_ms")
+        check_timeout_ms(timeout_ms)
         return timeout_ms
 
     # --- attempts

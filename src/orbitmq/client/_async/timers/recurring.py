@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client._async.runtime import all_of
 from orbitmq.client._async.timers.own_requests import ask
+from orbitmq.client.arguments import check_whole
 from orbitmq.client.message import STORED, Message
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.recurring import (
@@ -183,8 +184,7 @@ class Recurring:
 
     async def next_runs(self, name: str, count: int = 10) -> tuple[RecurringRun, ...]:
         """The next runs, at most `count`; those that a paused one would have if it was resumed now. `NotFoundError`."""
-        if not 1 <= count <= RECURRENCE_PREVIEW_MAX:
-            raise ConfigurationError(f"count={count}: must be 1 to RECURRENCE_PREVIEW_MAX = {RECURRENCE_PREVIEW_MAX}")
+        check_whole("count", count, 1, RECURRENCE_PREVIEW_MAX)
         found = await self._known_keepers(name, f"asking for the runs of recurring message {name!r}", runs=count)
         return tuple(RecurringRun(planned_ms, at_ms) for planned_ms, at_ms in found[0].page.runs)
 

@@ -16,6 +16,7 @@ from orbitmq.client._async.runtime import all_of, log
 from orbitmq.client._async.timers.merged_list import Master, MergedList
 from orbitmq.client._async.timers.own_requests import ask, restored
 from orbitmq.client._async.timers.timer_support import KnownSupport
+from orbitmq.client.arguments import check_text, check_whole
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.message import STORED, SendStatus
 from orbitmq.client.timers import (
@@ -184,8 +185,9 @@ class Timers:
         on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
         cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
-        if not 1 <= page_count <= TIMER_PAGE_MAX:
-            raise ConfigurationError(f"page_count={page_count}: must be 1 to {TIMER_PAGE_MAX}")
+        check_whole("page_count", page_count, 1, TIMER_PAGE_MAX)
+        for name, text in (("topic", topic), ("key", key), ("key_prefix", key_prefix)):
+            check_text(name, text)
         if topic is None and (key is not None or key_prefix is not None):
             raise ConfigurationError("a key without topic", remedy="name the topic: keys belong to one")
         if key is not None and key_prefix is not None:
@@ -211,6 +213,7 @@ class Timers:
         bucket: timedelta | float | None = None,
     ) -> TimerCounts:
         """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
+        check_text("topic", topic)
         width_ms = 0 if bucket is None else length_ms("bucket", bucket)
         if bucket is not None and not width_ms:
             raise ConfigurationError(f"bucket={bucket!s}: must be at least a millisecond")
