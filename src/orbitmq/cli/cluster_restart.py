@@ -28,6 +28,7 @@ from orbitmq.limits.cli import RESTART_COMMAND_CHARS_MAX, RESTART_LOOK_S, RESTAR
 
 if TYPE_CHECKING:
     from orbitmq.cli.expected_brokers import MissingBroker
+    from orbitmq.cli.restart_mark import RestartMark
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
@@ -118,7 +119,15 @@ def restart(
         although_sending=although_sending,
         by_hand=restart_command is None,
     )
-    code = run(lambda client: _carry_out(RestartWork(client, plan.members, order, restart_command, waits.start_ms)))
+
+    async def work(client: Client) -> int:
+        from orbitmq.cli.restart_mark import RestartMark
+
+        mark = RestartMark(client, plan.cluster)
+        await mark.take()
+        return await _carry_out(RestartWork(client, mark, plan.members, order, restart_command, waits.start_ms))
+
+    code = run(work)
     if code:
         raise typer.Exit(code)
 
@@ -126,7 +135,10 @@ def restart(
 class RestartPlan:
     """What is about to be done, and what to warn of."""
 
-    def __init__(self, members: Sequence[ClusterMember], seen: Mapping[str, Seen], skipped: Collection[str]) -> None:
+    def __init__(
+        self, cluster: str, members: Sequence[ClusterMember], seen: Mapping[str, Seen], skipped: Collection[str]
+    ) -> None:
+        self.cluster = cluster
         self.members = members
         self.seen = seen
         self.skipped = skipped
@@ -170,7 +182,7 @@ async def _plan(client: Client, cluster: str | None, since_ms: int | None) -> Re
         for address, one in seen.items()
         if since_ms is not None and one.started_ms is not None and one.started_ms >= since_ms
     }
-    plan = RestartPlan(members, seen, skipped)
+    plan = RestartPlan(brokers[0].cluster, members, seen, skipped)
     masters = [broker for broker in brokers if broker.is_master]
     if len({broker.name for broker in brokers}) == 1:
         plan.nowhere_else.add(brokers[0].name)
@@ -209,10 +221,18 @@ class RestartWork:
     """The sequence, and what it takes to carry it out."""
 
     def __init__(
-        self, client: Client, members: Sequence[ClusterMember], order: OneByOne, command: str | None, start_ms: int
+        self,
+        client: Client,
+        mark: RestartMark,
+        members: Sequence[ClusterMember],
+        order: OneByOne,
+        command: str | None,
+        start_ms: int,
     ) -> None:
         self.client = client
+        self.mark = mark
         self.order = order
+        self._members = members
         self._watch = ClusterWatch(client, members)
         self._command = command
         self._start_ms = start_ms
@@ -221,6 +241,17 @@ class RestartWork:
         """Write permission is given back, which nothing may interrupt."""
         self.is_interrupted = False
         """Somebody wanted to, and it ends after that."""
+
+    async def give_back_left(self) -> None:
+        """What a command had taken that was killed; not where nobody answers, as clients would go there."""
+        if not self.mark.left:
+            return
+        self.seen = await self._watch.look()
+        for name in self.mark.left:
+            leads = [self.seen[one.address] for one in self._members if one.name == name]
+            if any(one.is_master and one.started_ms is not None for one in leads):
+                note(f"{name} has its write permission back, which a command had taken that was killed")
+                await self._give_back(name)
 
     async def go_on(self) -> None:
         """Look at the cluster, and do what is due now."""
@@ -248,6 +279,7 @@ class RestartWork:
             member = effect.member
             match effect.doing:
                 case Doing.WIPE if member is not None:
+                    await self.mark.note_taken(member.name)
                     await self.client.admin.wipe_write_permission(member.name)
                 case Doing.GIVE_BACK if member is not None:
                     await self._give_back(member.name)
@@ -277,6 +309,7 @@ class RestartWork:
             await self.client.admin.add_write_permission(name)
         finally:
             self.gives_back = ends
+        await self.mark.note_given_back()
         if self.is_interrupted and not ends:
             raise asyncio.CancelledError
 
@@ -300,14 +333,18 @@ async def _carry_out(work: RestartWork) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, interrupt)
+    keeping = asyncio.create_task(work.mark.keep())
+    keeping.add_done_callback(lambda one: None if one.cancelled() else interrupt())
     try:
+        await work.give_back_left()
         while not order.is_over:
             await work.go_on()
             if not order.is_over:
                 await asyncio.sleep(RESTART_LOOK_S)
-    except asyncio.CancelledError:  # of Ctrl-C or SIGTERM
-        await work.end("interrupted")
-        code = ExitCode.INTERRUPTED
+    except asyncio.CancelledError:  # of Ctrl-C or SIGTERM, or of another command that took the mark
+        failure = keeping.exception() if keeping.done() else None
+        await work.end("interrupted" if failure is None else str(failure))
+        code = ExitCode.INTERRUPTED if failure is None else ExitCode.FAILED
     except Exception as error:
         await work.end(str(error))
         if not isinstance(error, OrbitError | OSError):
@@ -316,6 +353,9 @@ async def _carry_out(work: RestartWork) -> int:
     else:
         code = ExitCode.FAILED if order.failure else ExitCode.OK
     finally:
+        work.gives_back = True
+        keeping.cancel()
+        await work.mark.leave()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     if chosen_output() is Output.JSON:

@@ -73,6 +73,15 @@ RESTART_RIGHTS_MS: Final = 3_000
 RESTART_TELL_MS: Final = 5_000
 """What is waited for is said this often at most."""
 
+RESTART_MARK_S: Final = 5.0
+"""The command writes this often at the name servers that it goes on; each has a small file to write then."""
+
+RESTART_MARK_LOOKS: Final = 3
+"""A mark that is the same after so many looks, each after that time, is of a command that was killed."""
+
+RESTART_MARK_SETTLE_S: Final = 1.0
+"""Whoever found no mark at the same moment has written its own by then."""
+
 RESTART_COMMAND_CHARS_MAX: Final = 4_096
 """Longest command that restarts a broker."""
 

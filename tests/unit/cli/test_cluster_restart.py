@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from scripted_server import Ran, ScriptedServer
 
-from orbitmq.cli import cluster_restart
+from orbitmq.cli import cluster_restart, restart_mark
 from orbitmq.cli.cluster_restart import command_for
 from orbitmq.cli.cluster_watch import senders_of, troubles_of
 from orbitmq.cli.one_by_one import ClusterMember
@@ -27,7 +28,7 @@ from orbitmq.protocol.remoting.bodies import (
     TopicConfigWrapper,
     TopicRouteData,
 )
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 
 Run = Callable[..., Ran]
@@ -50,6 +51,10 @@ class Scene:
         server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: (0, None, {}, self._route(command))
         server.answers[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = self._wipe
         server.answers[RequestCode.ADD_WRITE_PERM_OF_BROKER] = self._give_back
+        self.values: dict[str, str] = {}
+        server.answers[RequestCode.GET_KV_CONFIG] = self._value
+        server.answers[RequestCode.PUT_KV_CONFIG] = self._put
+        server.answers[RequestCode.DELETE_KV_CONFIG] = self._delete
         for name, broker in (("a", server), ("b", self.others)):
             broker.on(RequestCode.GET_BROKER_HA_STATUS, HaRuntimeInfo(True, 0, 0, []).encode())
             broker.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command, name=name: (
@@ -93,6 +98,18 @@ class Scene:
         topics = {topic: TopicConfig(topic_name=topic) for topic in (*self.topics[name], "TBW102", "%RETRY%g", name)}
         return TopicConfigWrapper(topic_config_table=topics).encode()
 
+    def _value(self, command: Command) -> tuple[int, None, dict[str, str], bytes]:
+        found = self.values.get(command.fields["key"])
+        return (ResponseCode.QUERY_NOT_FOUND, None, {}, b"") if found is None else (0, None, {"value": found}, b"")
+
+    def _put(self, command: Command) -> tuple[int, None, dict[str, str], bytes]:
+        self.values[command.fields["key"]] = command.fields["value"]
+        return 0, None, {}, b""
+
+    def _delete(self, command: Command) -> tuple[int, None, dict[str, str], bytes]:
+        self.values.pop(command.fields["key"], None)
+        return 0, None, {}, b""
+
     def _wipe(self, command: Command) -> tuple[int, None, dict[str, str], bytes]:
         self.wiped.add(command.fields["brokerName"])
         return 0, None, {"wipeTopicCount": "1"}, b""
@@ -105,6 +122,8 @@ class Scene:
 @pytest.fixture
 def scene(server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(cluster_restart, "RESTART_LOOK_S", 0.01)
+    monkeypatch.setattr(restart_mark, "RESTART_MARK_S", 0.02)
+    monkeypatch.setattr(restart_mark, "RESTART_MARK_SETTLE_S", 0.01)
     scene = Scene(server, tmp_path)
     yield scene
     scene.others.close()
@@ -173,6 +192,48 @@ def test_a_second_signal_does_not_keep_it_from_giving_the_permission_back(
     assert (done.code, scene.wiped) == (130, set())
     assert "write permission is given back first" in done.err
     assert "interrupted; 0 restarted, it was the turn of a" in done.err.splitlines()[-1]
+
+
+def test_two_at_once_are_refused_and_a_mark_is_taken_away_at_the_end(orbitmq: Run, scene: Scene) -> None:
+    counts = iter(range(1_000))
+    scene.server.answers[RequestCode.GET_KV_CONFIG] = lambda command: (0, None, {"value": another(next(counts))}, b"")
+    done = restart(orbitmq, scene, "--restart-command", "true")
+    assert (done.code, scene.asked(RequestCode.WIPE_WRITE_PERM_OF_BROKER)) == (1, [])
+    assert "restarted by another command already: process 7 on far" in done.err
+    scene.server.answers[RequestCode.GET_KV_CONFIG] = scene._value
+    done = restart(orbitmq, scene, "--restart-command", f"touch {scene.directory}/{{broker}}")
+    assert (done.code, scene.values) == (0, {})
+
+
+def test_what_a_killed_command_had_taken_is_given_back_first(orbitmq: Run, scene: Scene) -> None:
+    scene.values["Main"], scene.wiped = another(3, "b"), {"b"}
+    done = restart(orbitmq, scene, "--restart-command", f"touch {scene.directory}/{{broker}}")
+    assert done.code == 0, done.err
+    assert "b has its write permission back, which a command had taken that was killed" in done.err
+    assert scene.asked(RequestCode.ADD_WRITE_PERM_OF_BROKER) == ["b"]
+    assert scene.asked(RequestCode.WIPE_WRITE_PERM_OF_BROKER) == ["a", "b"]
+    assert (scene.wiped, scene.values) == (set(), {})
+
+
+def test_who_loses_the_mark_to_another_command_ends_and_gives_back(orbitmq: Run, scene: Scene) -> None:
+    """It slept so long that the other one took it for dead."""
+
+    def wipe(command: Command) -> tuple[int, None, dict[str, str], bytes]:
+        scene.values["Main"] = another(1)
+        return scene._wipe(command)
+
+    scene.server.answers[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = wipe
+    scene.sent_ago_ms = 0
+    done = restart(orbitmq, scene, "--restart-command", f"touch {scene.directory}/{{broker}}")
+    assert (done.code, scene.wiped) == (1, set())
+    assert "restarted by another command already" in done.err
+    assert scene.values == {"Main": another(1)}, "and leaves the other one's"
+
+
+def another(count: int, *taken: str) -> str:
+    """The mark of another command."""
+    mark = restart_mark.MarkText("other", "process 7 on far", count, taken)
+    return msgspec.json.encode(mark).decode()
 
 
 def test_the_only_broker_keeps_its_permission(orbitmq: Run, scene: Scene) -> None:
