@@ -1,9 +1,10 @@
 """How far consumer groups are behind: messages and ages, per group and topic.
 
 Source: RocketMQ 5, consumer lag metrics: the maximum offset less the committed one, over the read queues; a queue without a
-committed offset counts no lag. Where a group pops, the lag is what is popped and not settled, and what no pop has reached; its retry topic
-is a series of its own under the name of the topic. RocketMQ lists groups with members only; here every group with an offset is, because a
-service that died is behind as well.
+committed offset counts no lag, unless the group has no members and the first message of the queue is there: its service died before it
+came to that queue, and begins it with that message. Where a group pops, the lag is what is popped and not settled, and what no pop has
+reached; its retry topic is a series of its own under the name of the topic. RocketMQ lists groups with members only; here every group
+with an offset is, because a service that died is behind as well.
 
 Rules of this file
 1. A walk over all groups is one generator; whoever drives it lets other work through between two steps.
@@ -122,8 +123,9 @@ class ConsumerLag:
         broker, (topic, group, queue_id) = self._broker, key
         committed = broker.offsets.query(group, topic, queue_id)
         queue = broker.store.queues.get(topic, queue_id)
-        if committed is None and queue is not None and topic != lag.topic:
-            committed = queue.min_offset  # what came back to POP is for this group alone
+        if committed is None and queue is not None and (topic != lag.topic or not (lag.is_online or queue.min_offset)):
+            # What came back to POP is for this group alone; of the topic itself a member begins with the first message where that is there.
+            committed = queue.min_offset
         if committed is None or queue is None:
             return
         end = queue.max_offset

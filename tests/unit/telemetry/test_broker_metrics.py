@@ -139,6 +139,22 @@ def test_a_group_without_members_is_behind_all_the_same(watched: Watched) -> Non
     )
 
 
+def test_queues_that_a_service_did_not_come_to_before_it_died_are_behind_from_their_first_message(
+    watched: Watched,
+) -> None:
+    little, broker, _, _ = watched
+    for number in range(6):
+        little.send("orders", number % 2)
+        little.clock.advance(1_000)
+    broker.offsets.commit("readers", "orders", 0, 3)
+    found = lags(watched)
+    labels = ("readers", "orders", "false", "false", "false")
+    assert found["rocketmq_consumer_lag_messages", *labels] == 3, "those of queue 1, which a member would begin with 0"
+    assert found["rocketmq_consumer_lag_latency", *labels] == 5_000
+    online(broker, "readers", "orders")
+    assert lags(watched)["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false", "true"] == 0
+
+
 def test_a_topic_that_the_members_no_longer_want_is_not_listed(watched: Watched) -> None:
     for topic in ("orders", "bills"):
         watched.little.send(topic, 0)
