@@ -152,7 +152,8 @@ class RouteNotFoundError(NotFoundError):
 
 
 class MasterAwayError(RouteNotFoundError):
-    """The topic is there, and at present no broker takes its messages: their masters are not registered."""
+    """The topic is there, and at present no broker takes its messages, or not the one to which the key of a `once` leads: masters are not
+    registered."""
 
 
 class DataLostError(ClientError):
