@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 from scripted_cluster import NAME_SERVER, Broker, Cluster
@@ -14,7 +15,8 @@ import orbitmq
 import orbitmq.sync
 from orbitmq.client._async.client import Client
 from orbitmq.clock import ManualClock
-from orbitmq.errors import ConfigurationError, RemoteError
+from orbitmq.errors import ConfigurationError, MessageIllegalError, RemoteError
+from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.testing import SyncEmbeddedBroker
 
@@ -161,6 +163,51 @@ def test_broken_hooks_break_nothing(
 
     run(test)
     assert "a hook failed" in caplog.text
+
+
+def test_what_no_message_may_have_is_left_out_where_a_hook_adds_it(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Careless(orbitmq.ClientHooks):
+        def sending(self, topic: str, properties: dict[str, str]) -> None:
+            added: dict[Any, Any] = {
+                "TAGS": "x",
+                "number": 5,
+                7: "x",
+                "shop": "\x01",
+                "empty": "",
+                "traceparent": PARENT,
+            }
+            properties.update(added)
+
+    async def test() -> None:
+        async with client(cluster, Careless()) as mq:
+            queue = (await mq.send("T", b"1", properties={"shop": "3"})).queue
+            await mq.send_batch("T", [orbitmq.Message(b"2")], queue=queue)
+            one, two = broker.queues["T", queue.queue_id]
+            kept = {name: value for name, value in decode_properties(one.properties).items() if name[0].islower()}
+            assert kept == {"shop": "3", "traceparent": PARENT}
+            assert decode_properties(two.properties)["traceparent"] == PARENT
+
+    run(test)
+    assert "what `sending` added is left out: " in caplog.text
+
+
+def test_with_hooks_a_wrong_kind_is_told_as_without(run: Run, cluster: Cluster, broker: Broker) -> None:
+    nothing: Any = None
+
+    async def test() -> None:
+        async with client(cluster, Recorded()) as mq:
+            for call in (
+                mq.send("T", nothing),
+                mq.send("T", b"x", properties=cast(Any, 5)),
+                mq.send_batch("T", [nothing]),
+                mq.send_batch("T", [orbitmq.Message(nothing)]),
+            ):
+                with pytest.raises(MessageIllegalError):
+                    await call
+
+    run(test)
 
 
 def test_without_asyncio_threads_see_the_context_too() -> None:

@@ -140,6 +140,25 @@ def test_a_call_is_made_again_when_its_server_goes_away(run: Run, cluster: Clust
     run(test)
 
 
+def test_a_call_that_was_made_in_vain_says_what_was_asked_how_often_and_what_may_have_become_of_it(
+    run: Run, cluster: Cluster
+) -> None:
+    async def test() -> None:
+        net = network(cluster)
+        broker = cluster.brokers["b-a"]
+        await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="recalling message 7")
+        broker.script(CODE, lambda command: broker.stop())
+        text = r"recalling message 7: no connection to b-a:10911: refused; \d+ attempts in \d+ ms"
+        with pytest.raises(ConnectionLostError, match=text + "; it may have been carried out") as told:
+            await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="recalling message 7")
+        assert told.value.request_sent
+        with pytest.raises(ConnectionLostError, match=text + "$") as told:
+            await net.insist(broker.address, CODE, dict(FIELDS), timeout_ms=3_000, doing="recalling message 7")
+        assert not told.value.request_sent
+
+    run(test)
+
+
 def test_a_server_that_was_never_there_is_asked_once(run: Run, cluster: Cluster) -> None:
     async def test() -> None:
         with pytest.raises(ConnectionLostError):

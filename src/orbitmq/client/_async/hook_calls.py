@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypeVar
 
@@ -14,6 +14,8 @@ from orbitmq.client.hooks import ClientHooks, Fetched, Handled, SendEnded
 from orbitmq.client.message import Message
 from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import Clock
+from orbitmq.errors import MessageIllegalError
+from orbitmq.protocol.properties import user_property_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 P = ParamSpec("P")
@@ -31,10 +33,20 @@ class HookCalls:
     # --- sending
 
     def completed(self, topic: str, message: Message) -> Message:
-        """The message with the properties that the program adds."""
-        properties = dict(message.properties)
+        """The message with the properties that the program adds. What no message may have is left out and logged: else a hook would fail
+        the send. What is wrong without it is told by whoever checks the message."""
+        if not isinstance(message, Message) or not isinstance(message.properties, Mapping):
+            return message
+        given = message.properties
+        properties = dict(given)
         self._call(self._hooks.sending, topic, properties)
-        return msgspec.structs.replace(message, properties=properties) if properties != message.properties else message
+        if properties == given:
+            return message
+        for name, value in tuple(properties.items()):
+            if (name not in given or value != given[name]) and not self._call(_checked, name, value):
+                del properties[name]
+                properties.update({name: given[name]} if name in given else {})
+        return msgspec.structs.replace(message, properties=properties)
 
     async def watched(
         self,
@@ -46,7 +58,9 @@ class HookCalls:
     ) -> R:
         """The result of a send, of which the program is told. outcome: the number of its last attempt, and the broker."""
         began_ms = monotonic_ms()
-        size = sum(len(message.body) for message in messages)
+        size = sum(
+            len(message.body) for message in messages if isinstance(message.body, bytes | bytearray | memoryview)
+        )
         try:
             result = await work
         except BaseException as error:
@@ -92,3 +106,15 @@ class HookCalls:
                     "a hook failed: %r%s", hook, f"; {unlogged} failures before it were not logged" if unlogged else ""
                 )
             return None
+
+
+def _checked(name: str, value: str) -> bool:
+    """True, or `MessageIllegalError` for a property that a program may not set."""
+    problem = (
+        user_property_problem(name, value)
+        if isinstance(name, str) and isinstance(value, str)
+        else f"property {name!r} is {value!r}, and has to be text"
+    )
+    if problem is not None:
+        raise MessageIllegalError(f"what `sending` added is left out: {problem}")
+    return True

@@ -146,7 +146,8 @@ class Network:
 
         A server that was never connected to is asked once, and so is who may have done something of `ONLY_ONCE`.
         """
-        deadline_ms = monotonic_ms() + timeout_ms
+        began_ms, attempts_count, was_sent = monotonic_ms(), 0, False
+        deadline_ms = began_ms + timeout_ms
         end_ms = deadline_ms - min(SEND_LAST_ATTEMPT_MS, timeout_ms // 5)
         pause_ms = SEND_REPEAT_PAUSE_MS
         while True:
@@ -155,10 +156,16 @@ class Network:
             try:
                 return await self.request(target, code, fields, body, timeout_ms=left_ms, doing=doing, accept=accept)
             except ConnectionLostError as error:
+                attempts_count, was_sent = attempts_count + 1, was_sent or error.request_sent
                 room_ms = end_ms - monotonic_ms()
                 was_met = address in self._met or target in self._met
                 if room_ms <= 0 or not was_met or self._closed or (error.request_sent and code in ONLY_ONCE):
-                    raise
+                    tried = f"{attempts_count} attempts in {monotonic_ms() - began_ms} ms" if attempts_count > 1 else ""
+                    done = "it may have been carried out" if was_sent else ""
+                    told = "".join(f"; {each}" for each in (tried, done) if each)
+                    raise ConnectionLostError(
+                        f"{doing}: {error.args[0]}{told}", request_sent=was_sent, remedy=error.remedy
+                    ) from error
             await sleep_ms(min(pause_ms, room_ms))
             pause_ms = min(2 * pause_ms, SEND_REPEAT_PAUSE_MS_MAX)
 
