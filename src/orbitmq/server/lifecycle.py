@@ -103,9 +103,9 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
         ended = asyncio.Event()
         try:
             process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
-            process.begins_again, process.store_is_open = ended.set, signals.store_is_open
+            process.begins_again = ended.set
             signals.parts = process.reload_parts
-            await process.start()
+            await process.start(signals.store_is_open)
         except OSError as error:
             raise _cannot_start(settings.data, error) from error
         if not stop.is_set():
@@ -224,11 +224,12 @@ class ServerProcess:
         self._killed = False
         self.begins_again: Callable[[], object] | None = None
         """Ends this object in order and makes another one; None where whoever made it does not."""
-        self.store_is_open: Callable[[], object] | None = None
-        """Called during the start, before anything is served: what comes now is short."""
 
-    async def start(self) -> None:
-        """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
+    async def start(self, store_is_open: Callable[[], object] = lambda: None) -> None:
+        """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError.
+
+        store_is_open: called before anything is served: what comes then is short.
+        """
         try:
             if self.rules.certificate is not None:
                 self._certificate_watch = CertificateWatch(
@@ -252,8 +253,7 @@ class ServerProcess:
                     self.nameserver.users.of_broker = self.broker.broker.users
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
-            if self.store_is_open is not None:
-                self.store_is_open()
+            store_is_open()
             self.alarm = Alarm(partial(fine_timer, self.loop), self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
                 self.broker.broker.rooms.administration.broker.more_facts.append(self.facts)

@@ -165,9 +165,9 @@ import asyncio, pathlib, signal, sys, time
 from orbitmq.server import lifecycle
 from orbitmq.server.settings import Overrides, Role, load_settings
 
-async def start(process):
+async def start(process, store_is_open):
     if sys.argv[2] == "open":
-        process.store_is_open()
+        store_is_open()
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)  # the loop hears of it
     else:

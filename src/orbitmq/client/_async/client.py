@@ -87,7 +87,6 @@ class Client(SendingCalls):
 
     _amiss_ms = _moved_ms = 0
     """When something last said that a broker is amiss, and when a route last became another one."""
-    """A route has changed since they were asked for last."""
 
     def __init__(
         self,
@@ -136,12 +135,7 @@ class Client(SendingCalls):
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
         self.hooks = _hook_calls(self.options, self.clock)
-        self.tracer: Traces | None = None
-        if self.options.trace:
-            teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))
-            from orbitmq.client._async.sending.tracer import Tracer
-
-            self.tracer = Tracer(self, teller, self.options.trace_topic)
+        self.tracer = self._traces()
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
         self._callbacks: Callbacks | None = None
@@ -151,6 +145,14 @@ class Client(SendingCalls):
         self._transactions: StoredTransactions | None = None
         self._started = False
         self._closed = False
+
+    def _traces(self) -> Traces | None:
+        if not self.options.trace:
+            return None
+        from orbitmq.client._async.sending.tracer import Tracer
+
+        teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))
+        return Tracer(self, teller, self.options.trace_topic)
 
     # --- life
 
