@@ -34,13 +34,6 @@ SYSTEM_PROPERTIES_BYTES: Final = 1_024
 """Room for the properties that a writer and a broker add to those that a row gives."""
 
 
-class Refused(NamedTuple):
-    """Row number `row` of a batch."""
-
-    row: int
-    reason: str
-
-
 Check = Callable[[pa.RecordBatch, int], None]
 """Raises `MessageIllegalError` for the first row of a batch that cannot be a message; the number is that of the batch's first row."""
 
@@ -67,9 +60,11 @@ def message_check(
     return check
 
 
-def refused_rows(batch: pa.RecordBatch, rows: np.ndarray[Any, Any], check: Check, first: int = 0) -> list[Refused]:
-    """Those of `rows` that `check` refuses, in their order. first: the number of the batch's first row."""
-    found: list[Refused] = []
+def refused_rows(
+    batch: pa.RecordBatch, rows: np.ndarray[Any, Any], check: Check, first: int = 0
+) -> list[tuple[int, str]]:
+    """Those of `rows` that `check` refuses, in their order, with its reasons. first: the number of the batch's first row."""
+    found: list[tuple[int, str]] = []
     pending = [rows] if len(rows) else []
     while pending:
         part = pending.pop()
@@ -81,7 +76,7 @@ def refused_rows(batch: pa.RecordBatch, rows: np.ndarray[Any, Any], check: Check
                 half = len(part) // 2
                 pending += [part[half:], part[:half]]
             else:
-                found.append(Refused(int(part[0]), str(error)))
+                found.append((int(part[0]), str(error)))
     return found
 
 

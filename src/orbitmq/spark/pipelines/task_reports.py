@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -66,13 +67,10 @@ class BrokenRow(NamedTuple):
 class TaskReport:
     """Everything that the tasks of a job told."""
 
-    counts: dict[LineKind, int] = field(default_factory=dict)
+    counts: Counter[LineKind] = field(default_factory=Counter)
     broken: list[BrokenRow] = field(default_factory=list)
     files: list[tuple[str, int]] = field(default_factory=list)
     """Text and rows of each."""
-
-    def count(self, kind: LineKind) -> int:
-        return self.counts.get(kind, 0)
 
 
 def batches_of(lines: Iterable[ReportLine]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +108,7 @@ def report_of(rows: Iterable[Any]) -> TaskReport:
         elif kind is LineKind.FILE:
             report.files.append((row["text"], row["rows"]))
         else:
-            report.counts[kind] = report.counts.get(kind, 0) + row["rows"]
+            report.counts[kind] += row["rows"]
     report.files.sort()
     report.broken.sort(key=lambda broken: broken[:2])
     return report

@@ -67,15 +67,12 @@ class BatchReader(Carried, DataSourceReader):
         """What is there now, cut into tasks; none for nothing to read."""
         options = self.options
         doing = f"planning a read of {options.subscribed} (name server {';'.join(options.name_servers)})"
-        found = Retrying(options.retry_timeout_ms).run(doing, self._ranges)
+        found = Retrying(options.retry_timeout_ms).run(doing, lambda: self._narrowed(ranges_of(options)))
         parts = partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
         return planned(self.fetch, parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows_of(self.fetch, partition)
-
-    def _ranges(self) -> list[QueueRange]:
-        return self._narrowed(ranges_of(self.options))
 
     def _narrowed(self, found: list[QueueRange]) -> list[QueueRange]:
         limits = self.narrowing

@@ -19,7 +19,7 @@ from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.spark.pipelines.reporting.buckets import low_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 COLUMNS: Final = ("topic", "storeTimestamp", "bornTimestamp", "deliverTimestamp", "reconsumeTimes")
 """What a report reads of a message; `body` as well when bodies are to be measured."""
@@ -74,6 +74,8 @@ def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
 
     Raises ConfigurationError that names a column that is missing, and when there are too many cells.
     """
+    from pyspark.sql import functions as f
+
     missing = [name for name in COLUMNS if name not in messages.columns]
     if missing:
         raise ConfigurationError(
@@ -101,7 +103,12 @@ def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
             "attempts",
         )
         .groupBy("topic", "slot", "kind", "low")
-        .agg(*_aggregates())
+        .agg(
+            f.count("*").alias("rows"),
+            f.sum("size").alias("size"),
+            f.expr(f"if(first(kind) = '{MessageClass.EARLY}', min(late), max(late))").alias("late"),
+            f.max("attempts").alias("attempts"),
+        )
         .limit(REPORT_CELLS_MAX + 1)
         .toArrow()
     )
@@ -113,15 +120,3 @@ def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
     columns = [counted.column(name).to_pylist() for name in counted.column_names]
     for topic, slot, kind, low, rows, size_bytes, latest, attempts in zip(*columns, strict=True):
         yield Cell(topic, slot, MessageClass(kind), low, rows, size_bytes, latest, attempts)
-
-
-def _aggregates() -> tuple[Column, ...]:
-    from pyspark.sql import functions as f
-
-    worst = f.expr(f"if(first(kind) = '{MessageClass.EARLY}', min(late), max(late))")
-    return (
-        f.count("*").alias("rows"),
-        f.sum("size").alias("size"),
-        worst.alias("late"),
-        f.max("attempts").alias("attempts"),
-    )

@@ -92,7 +92,7 @@ def lateness_by_share(figures: Figures) -> str | None:
 
 
 def failures(figures: Figures) -> str | None:
-    """Retries and dead letters by span; None without any."""
+    """Retries and dead letters by span, as bars one upon the other; a span in which nothing was is a gap. None without any."""
 
     def counts(rows: Sequence[Failures]) -> Counter[int]:
         found: Counter[int] = Counter()
@@ -106,22 +106,17 @@ def failures(figures: Figures) -> str | None:
         "retries": (COLOURS[1], counts(figures.retries)),
         "dead letters": (COLOURS[5], counts(figures.dead_letters)),
     }
-    return _stacked(series, figures.width_ms, label="messages in a span")
-
-
-def _stacked(series: dict[str, tuple[str, Counter[int]]], width_ms: int, *, label: str) -> str:
-    """Bars of spans, one upon the other; a span in which nothing was is a gap."""
-    slots = sorted({slot for _, counts in series.values() for slot in counts})
+    slots = sorted({slot for _, found in series.values() for slot in found})
 
     def draw(axes: Axes) -> None:
-        days = width_ms / 86_400_000
-        times = [_time(slot, width_ms) for slot in slots]
+        days = figures.width_ms / 86_400_000
+        times = [_time(slot, figures.width_ms) for slot in slots]
         bottom = [0.0] * len(slots)
-        for name, (colour, counts) in series.items():
-            values = [counts[slot] for slot in slots]
+        for name, (colour, found) in series.items():
+            values = [found[slot] for slot in slots]
             axes.bar(times, values, width=days, bottom=bottom, label=name, color=colour, linewidth=0)
             bottom = [below + value for below, value in zip(bottom, values, strict=True)]
-        axes.set_ylabel(label)
+        axes.set_ylabel("messages in a span")
         axes.set_ylim(0, max(bottom) * 1.05 or 1)
         _count_axis(axes)
         _time_axis(axes)

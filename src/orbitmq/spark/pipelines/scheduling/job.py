@@ -68,16 +68,16 @@ class _Job:
         far = self._load(frame, layout)
         read = broken = sent = 0
         if far.report is not None:
-            read, broken = far.report.count(LineKind.READ), len(far.report.broken)
+            read, broken = far.report.counts[LineKind.READ], len(far.report.broken)
         stopped = far.stopped
-        if not stopped and (far.report is None or far.report.count(LineKind.NEAR)):
+        if not stopped and (far.report is None or far.report.counts[LineKind.NEAR]):
             split_ms = None if far.split_ms is None or far.split_ms >= ALL_MS else far.split_ms
             report = self._send(frame, layout, split_ms)
             stopped = report is None
             if report is not None:
-                sent = report.count(LineKind.SENT)
+                sent = report.counts[LineKind.SENT]
                 if far.report is None:
-                    read, broken = report.count(LineKind.READ) + far.rows, len(report.broken)
+                    read, broken = report.counts[LineKind.READ] + far.rows, len(report.broken)
                     if split_ms is None:
                         self._put_aside(report.broken)
         details: dict[str, int | float | str | bool] = {"loaded": far.rows, "sent": sent}
@@ -163,7 +163,7 @@ class _Job:
             if rows is None:
                 return None
             report = report_of(rows)
-            stage.advance(report.count(LineKind.SENT), lag=0)
+            stage.advance(report.counts[LineKind.SENT], lag=0)
         return report
 
     def _put_aside(self, broken: Sequence[BrokenRow]) -> None:
