@@ -194,17 +194,15 @@ def _written(folder: Path, text: bytes) -> Path:
     for path in (folder, home, place):
         path.mkdir(mode=0o700, exist_ok=True)
         _only_ours(path)
-    program = place / "java"
-    if not _is_whole(program, text):
-        descriptor, name = tempfile.mkstemp(dir=place, prefix=".java-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-                os.fchmod(file.fileno(), 0o700)
-            Path(name).replace(program)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+    descriptor, name = tempfile.mkstemp(dir=place, prefix=".java-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o700)
+        Path(name).replace(place / "java")  # also one that is there: it may have been changed
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
     return home
 
 
@@ -212,12 +210,3 @@ def _only_ours(path: Path) -> None:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{path} is no folder of this user's alone")
-
-
-def _is_whole(program: Path, text: bytes) -> bool:
-    try:
-        status = program.lstat()
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o722 == 0o700
-        return ours and program.read_bytes() == text
-    except FileNotFoundError:
-        return False
