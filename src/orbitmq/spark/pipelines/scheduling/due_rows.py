@@ -36,14 +36,6 @@ def due_rows(frame: DataFrame, settings: ScheduleSettings) -> tuple[DataFrame, D
     types = {field.name.lower(): (field.name, field.dataType.simpleString()) for field in frame.schema.fields}
     chosen = _chosen(types, settings)
     due_name, due_type = types[due_column.lower()]
-    fields = [("body", "string")] if body_json else []
-    fields += [(name, types[source.lower()][1]) for name, source in chosen.items()]
-    key_name = None
-    if row_key is not None:
-        key_name = next((name for name, source in chosen.items() if source.lower() == row_key.lower()), ROW_KEY)
-        if key_name == ROW_KEY:
-            fields.append((ROW_KEY, types[row_key.lower()][1]))
-    places = row_columns(fields, key_name, topic_needed=settings.topic is None)
     if settings.topic is not None and "topic" in chosen:
         raise ConfigurationError(
             "there is both a setting topic and a column topic", remedy="drop the column, or leave the setting out"
@@ -52,9 +44,11 @@ def due_rows(frame: DataFrame, settings: ScheduleSettings) -> tuple[DataFrame, D
     if body_json:
         selected.append(functions.to_json(functions.struct("*")).alias("body"))
     selected += [_quoted(types[source.lower()][0]).alias(name) for name, source in chosen.items()]
-    if key_name == ROW_KEY:
-        assert row_key is not None
-        selected.append(_quoted(types[row_key.lower()][0]).alias(ROW_KEY))
+    key_name = None
+    if row_key is not None:
+        key_name = next((name for name, source in chosen.items() if source.lower() == row_key.lower()), ROW_KEY)
+        if key_name == ROW_KEY:
+            selected.append(_quoted(types[row_key.lower()][0]).alias(ROW_KEY))
     due = len(selected)
     selected.append(_due_ms(due_name, due_type).alias(DUE_MS))
     due_text = None
@@ -64,7 +58,7 @@ def due_rows(frame: DataFrame, settings: ScheduleSettings) -> tuple[DataFrame, D
     made = frame.select(*selected)
     layout = DueLayout(
         names=tuple(made.columns),
-        places=places,
+        places=row_columns(made.dtypes[:due], key_name, topic_needed=settings.topic is None),
         due=due,
         due_text=due_text,
         due_name=due_column,
