@@ -1,4 +1,4 @@
-"""Running a job of Spark whose tasks report to the driver, with a look at the stop request and at how far it is.
+"""Running a job of Spark whose tasks report to the driver, with a look at the stop request.
 
 Rules of this file
 1. A job is given up on a stop request only where the caller says that nothing of it counts yet.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -26,17 +26,10 @@ _CANCELLED: Final = re.compile(r"cancell?ed", re.IGNORECASE)
 
 
 def collected(
-    spark: SparkSession,
-    frame: DataFrame,
-    doing: str,
-    *,
-    stop: StopRequest | None = None,
-    look: Callable[[], None] | None = None,
+    spark: SparkSession, frame: DataFrame, doing: str, *, stop: StopRequest | None = None
 ) -> Sequence[Any] | None:
-    """All rows of a small result. None when the stop request came first; without `stop` the job goes on to its end.
-
-    look: called about every second. SparkJobError says `doing`.
-    """
+    """All rows of a small result. None when the stop request came first; without `stop` the job goes on to its end. SparkJobError says
+    `doing`."""
     if stop is not None and stop.requested:
         return None
     ended = threading.Event()
@@ -57,8 +50,6 @@ def collected(
     thread.start()
     try:
         while not ended.wait(PIPELINE_LOOK_MS / 1000):
-            if look is not None:
-                look()
             if stop is not None and stop.requested:
                 spark.interruptTag(tag)
     except BaseException:

@@ -15,12 +15,13 @@ WAIT_S = 30.0
 
 
 class Job:
-    """Session and frame in one. heeds: the interruption that ends the job, counted from one; those before meet a job that Spark has
-    not on yet."""
+    """Session and frame in one, asked to stop once it is on. heeds: the interruption that ends the job, counted from one; those before meet
+    a job that Spark has not on yet."""
 
     def __init__(self, *, heeds: int = 1, failure: Exception | None = None) -> None:
         self.heeds = heeds
         self.failure = failure
+        self.stop = StopRequest()
         self.interruptions = 0
         self._over = threading.Event()
         self._tag = ""
@@ -35,6 +36,7 @@ class Job:
             self._over.set()
 
     def collect(self) -> list[Any]:
+        self.stop.request()
         assert self._over.wait(WAIT_S)
         raise self.failure or RuntimeError(
             f"[SPARK_JOB_CANCELLED] Job 0 cancelled part of cancelled job tags {self._tag}"
@@ -60,8 +62,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def given_up(job: Job) -> Any:
     """What `collected` says of a job that is asked to stop once it is on."""
-    stop = StopRequest()
-    return collected(job, job, "writing", stop=stop, look=stop.request)  # type: ignore[arg-type]
+    return collected(job, job, "writing", stop=job.stop)  # type: ignore[arg-type]
 
 
 def test_rows_of_a_job_that_ends() -> None:
