@@ -194,7 +194,8 @@ class WatchRole:
 
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
-        self.watching.figures.append(partial(_once_memory, derived.idempotence))
+        if self.guard is None:  # an owner bears the name of a topic, and health is told to whoever asks
+            self.watching.figures.append(partial(_once_memory, derived.idempotence))
 
     def watch_replication(self, role: ReplicationRole | GroupRole) -> None:
         """Of a broker, whose role may change. A slave that follows nobody is not ready; a master that lacks copies serves, and says so."""

@@ -202,6 +202,17 @@ async def test_a_server_is_ready_when_it_serves_and_says_why_when_not(tmp_path: 
     assert watching.reasons()[0].reason == "stopping"
 
 
+async def test_health_names_no_topic_where_callers_have_to_be_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_role, "_once_memory", lambda sends: {"onceMemory": {"owner": "^orders", "ratio": 0.5}})
+    user = 'initAuthenticationUser={"username":"root","password":"root-secret"}'
+    inner = 'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"inner-secret"}'
+    for flags, is_told in (((), True), (("authenticationEnabled=true", user, inner), False)):
+        async with running(tmp_path / str(is_told), *flags) as process:
+            assert (b"^orders" in (await get(process.watch.watching, "/readyz")).body) is is_told
+
+
 async def test_a_disk_that_hangs_hides_ages_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
