@@ -1,6 +1,6 @@
 """Compare Spark with orbitmq and Spark with Kafka, through Spark's own source and sink, in one run on one machine.
 
-usage: compare.py [--quick] [--rows KEY,KEY] [--only kafka|orbitmq] [--count N] [--repeat N] [--json FILE] [--write-docs]
+usage: compare.py [--quick] [--rows KEY,KEY] [--only kafka|orbitmq] [--count N] [--repeat N] [--bodies KIND] [--json FILE] [--write-docs]
 
 Both brokers and both Spark sessions run at the same time and take turns, work by work, so that what the machine does meanwhile
 meets both. Prints the table as Markdown. A side that cannot be had here (Kafka needs Maven) is named below the table with the reason.
@@ -64,6 +64,11 @@ CPU_LOADS: Final = {
 }
 """Rows that are rows per CPU-second, and the names of their loads."""
 WALL_LOADS: Final = {"wheel": "wheel", "far": "far"}
+BODIES_SAID: Final = {
+    "json": "orders of 1 KB as JSON",
+    "protobuf": "orders of 1 KB as Protobuf",
+    "random": "bodies of 1 KB that no compression makes smaller,",
+}
 READS: Final = frozenset({"read", "read-all", "read-three", "read-arrow", "parquet", "archive"})
 
 
@@ -86,13 +91,16 @@ QUICK: Final = Scale(count=100_000, written=50_000, timers=50_000, warm=1, repea
 class Comparison:
     """Both sides, and what was found. `found[side, row]` has the figures of each run that counts."""
 
-    def __init__(self, folder: Path, scale: Scale, sides: list[str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, scale: Scale, sides: list[str], say: Callable[[str], None], bodies: str = "json"
+    ) -> None:
         self.found: dict[tuple[str, str], list[Figures]] = {}
         self.missing: dict[str, str] = {}
         self.failed: dict[str, str] = {}
         self.hands: dict[str, SparkHand] = {}
         self._folder, self._scale, self._sides, self._say = folder, scale, sides, say
         self._broker_port = 0
+        self._bodies = bodies
 
     def run(self, keys: set[str]) -> None:
         with ExitStack() as stack:
@@ -121,7 +129,7 @@ class Comparison:
         folder = self._folder / side
         work = folder / "work"
         work.mkdir(parents=True)
-        place: dict[str, object] = {"topic": TOPIC, "folder": str(work), "partitions": TASKS}
+        place: dict[str, object] = {"topic": TOPIC, "folder": str(work), "partitions": TASKS, "bodies": self._bodies}
         settings: dict[str, object] = dict(SETTINGS)
         if side == KAFKA:
             settings["spark.jars"] = connector_jars()
@@ -268,7 +276,7 @@ def target(row: Row, own: float | None, ratio: float | None) -> str:
     return ", ".join(texts) or "-"
 
 
-def circumstances(bench: Comparison, scale: Scale, began: float) -> list[str]:
+def circumstances(bench: Comparison, scale: Scale, began: float, bodies: str) -> list[str]:
     """What has to stand beside figures."""
     import pyspark
 
@@ -283,7 +291,7 @@ def circumstances(bench: Comparison, scale: Scale, began: float) -> list[str]:
         if (late := bench.median(OURS, key, "p99_ms")) is not None
     ]
     return [
-        f"CPU of Spark and Python (driver, Java, workers, ended ones too), the broker not counted; {scale.count:,} orders of 1 KB as JSON "
+        f"CPU of Spark and Python (driver, Java, workers, ended ones too), the broker not counted; {scale.count:,} {BODIES_SAID[bodies]} "
         f"in one topic of {QUEUES} queues, {TASKS} tasks.",
         f"{scale.warm} runs of each work to warm up, then {scale.repeat} that count, the sides taking turns; the median is shown.",
         f"Writing: {scale.written:,} such rows; timers: {scale.timers:,} of 200 B, due within a day or beyond a month (far), one run.",
@@ -307,6 +315,7 @@ def arguments() -> argparse.Namespace:
     add("--count", type=int, help="rows that are read")
     add("--repeat", type=int, help="runs of each work that count")
     add("--warm", type=int, help="runs of each work before")
+    add("--bodies", default="json", choices=sorted(BODIES_SAID), help="what is in a message; timers are JSON")
     add("--folder", type=Path, help="where the stores go (default: beside the build cache)")
     add("--json", type=Path, help="write all figures of all runs there")
     add("--write-docs", action="store_true", help=f"put the table between the markers of docs/{DOCUMENT.name}")
@@ -332,7 +341,7 @@ def main() -> int:
     began = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="spark-", dir=options.folder or cache_folder()))
     sides = [options.only] if options.only else [KAFKA, OURS]
-    bench = Comparison(folder, scale, sides, lambda text: print(text, file=sys.stderr, flush=True))
+    bench = Comparison(folder, scale, sides, lambda text: print(text, file=sys.stderr, flush=True), options.bodies)
     try:
         bench.run(keys)
     finally:
@@ -340,12 +349,12 @@ def main() -> int:
             found = {f"{side} {key}": runs for (side, key), runs in bench.found.items()}
             options.json.write_text(json.dumps(found, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
-    text = comparison(bench, circumstances(bench, scale, began))
+    text = comparison(bench, circumstances(bench, scale, began, options.bodies))
     print(text)
     if bench.missing or bench.failed:
         return 1
     if options.write_docs:
-        write_into(DOCUMENT, text, "spark")
+        write_into(DOCUMENT, text, "spark" if options.bodies == "json" else f"spark-{options.bodies}")
     return 0
 
 

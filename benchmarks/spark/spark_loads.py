@@ -2,7 +2,7 @@
 
 Rules of this file
 1. It runs in the process that `spark_job.py` starts. A load returns what it did, as figures; who measures checks the counts.
-2. Both sides get the same rows: orders of 1 KB as JSON, a key, two properties (Kafka: headers).
+2. Both sides get the same rows: bodies of 1 KB (`BODIES`), a key, two properties (Kafka: headers).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from row_floor import FloorSource, Stamp, count_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 BODY_BYTES: Final = 1024
@@ -48,7 +48,67 @@ ORDER: Final = (
 )
 """A body: what stands around the number, the number again, its MD5 and the number; sentences of its text; its end."""
 
+PROTOBUF_LINES: Final = 16
+
 Figures = dict[str, float]
+
+
+def json_order(number: Column, size: int) -> Column:
+    """An order as JSON, which has the number in three of its fields, its MD5 in one, and a text."""
+    from pyspark.sql import functions as f
+
+    token = f.md5(number)
+    before, filler, end = ORDER
+    fields = (before[0], number, before[1], number, before[2], token, before[3], number, before[4])
+    given = [f.lit(part) if isinstance(part, str) else part for part in fields]
+    length = sum(map(len, before)) + 3 * DIGITS + MD5_DIGITS + len(end)
+    return f.concat(*given, f.lit(_text(filler, size - length) + end)).cast("binary")
+
+
+def protobuf_order(number: Column, size: int) -> Column:
+    """An order as Protobuf: number, customer, the MD5 as bytes, lines of an article, a quantity and a price, and a text.
+
+    Of JSON it lacks the names and the digits that say little, so half of it compresses worse.
+    """
+    from pyspark.sql import functions as f
+
+    def raw(*data: int) -> Column:
+        return f.lit(bytes(data))
+
+    parts = [raw(0x0A, DIGITS), number.cast("binary"), raw(0x12, DIGITS), number.cast("binary")]
+    parts += [raw(0x1A, MD5_DIGITS // 2), f.unhex(f.md5(number))]
+    length = 2 * (2 + DIGITS) + 2 + MD5_DIGITS // 2
+    for line in range(PROTOBUF_LINES):
+        article = f.lpad(f.pmod(f.col("id") * 31 + line * 7, f.lit(977)).cast("string"), 4, "0")
+        price = f.lpad(f.hex(f.pmod(f.col("id") * 7919 + line * 104_729, f.lit(1 << 24))), 8, "0")
+        parts += [raw(0x22, 13, 0x0A, 4), article.cast("binary"), raw(0x10, 1 + line % 4, 0x1D), f.unhex(price)]
+        length += 15
+    left = size - length - 3
+    note = _text(ORDER[1], left).encode()
+    return f.concat(*parts, raw(0x2A, left & 0x7F | 0x80, left >> 7), f.lit(note))
+
+
+def random_bytes(number: Column, size: int) -> Column:
+    """What no compression makes smaller: zeros, encrypted by AES in a chain that begins with the number's MD5."""
+    from pyspark.sql import functions as f
+
+    block = MD5_DIGITS // 2
+    zeros = f.lit(
+        bytes(size - block - 1)
+    )  # the beginning of the chain goes before, and the filling of the last block behind
+    return f.aes_encrypt(zeros, f.lit(bytes(block)), f.lit("CBC"), f.lit("PKCS"), f.unhex(f.md5(number)))
+
+
+def _text(filler: str, length: int) -> str:
+    return (filler * (length // len(filler) + 1))[:length]
+
+
+BODIES: Final[dict[str, Callable[[Column, int], Column]]] = {
+    "json": json_order,
+    "protobuf": protobuf_order,
+    "random": random_bytes,
+}
+"""Kinds of bodies by their names; each takes the number of a row as text, and gives so many bytes."""
 
 
 class Place(NamedTuple):
@@ -60,6 +120,7 @@ class Place(NamedTuple):
     partitions: int
     store: str = ""
     """The store directory of the broker, where there is one to be read."""
+    bodies: str = "json"
 
 
 class Load:
@@ -146,19 +207,12 @@ class Load:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
 
-    def frame(self, count: int, size: int = BODY_BYTES) -> DataFrame:
-        """Numbered rows with a key and a body of `size` bytes: an order as JSON, which has the number in three of its fields, its MD5 in
-        one, and a text."""
+    def frame(self, count: int, size: int = 0) -> DataFrame:
+        """Numbered rows with a key and a body of the kind that is measured; where a size is given, an order as JSON of so many bytes."""
         from pyspark.sql import functions as f
 
         number = f.lpad(f.col("id").cast("string"), DIGITS, "0")
-        token = f.md5(f.col("id").cast("string"))
-        before, filler, end = ORDER
-        fields = (before[0], number, before[1], number, before[2], token, before[3], number, before[4])
-        given = [f.lit(part) if isinstance(part, str) else part for part in fields]
-        length = sum(map(len, before)) + 3 * DIGITS + MD5_DIGITS + len(end)
-        text = (filler * (size // len(filler) + 1))[: size - length]
-        body = f.concat(*given, f.lit(text + end)).cast("binary")
+        body = json_order(number, size) if size else BODIES[self.place.bodies](number, BODY_BYTES)
         return self.spark.range(0, count, 1, self.place.partitions).select(
             "id", body.alias("body"), number.alias("keys")
         )
