@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -15,9 +21,12 @@ from orbitmq.cli.cluster_access import client_options, target
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.shared_options import ClusterCommand
 from orbitmq.instants import parse_span_ms
+from orbitmq.limits.client import WORKER_END_S
 
 if TYPE_CHECKING:
     from orbitmq.client.topic_handler import TopicHandler
+
+logger = logging.getLogger("orbitmq.client")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -51,7 +60,13 @@ def worker(
         raise typer.BadParameter(f"--log-format is {log_format!r}, neither text nor json")
     stop_within_ms = parse_span_ms("--stop-within", stop_within)
     begin_logging(log_format, ())
-    with there_while_ready(ready_file) as on_ready:
+    with there_while_ready(ready_file) as make_file, SureEnd(stop_within_ms, ready_file) as end:
+
+        def on_ready() -> None:
+            end.watch_signals()
+            if make_file is not None:
+                make_file()
+
         handlers = handlers_at(place)
         cluster = target()
         settings: dict[str, Any] = {
@@ -72,6 +87,46 @@ def worker(
             in_order = sync.serve(*handlers, **settings)
     if not in_order:
         raise typer.Exit(ExitCode.GIVEN_UP)
+
+
+class SureEnd:
+    """Ends the process where a stop does not: a handler with `async def` that blocks holds the loop, and with it the stop."""
+
+    def __init__(self, stop_within_ms: int, ready_file: Path | None) -> None:
+        self._waits_s = [stop_within_ms / 1000 + WORKER_END_S, WORKER_END_S]
+        """After the first signal, and after the second."""
+        self._ready_file = ready_file
+        self._timers: list[threading.Timer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def watch_signals(self) -> None:
+        """Hear them before those who heed them now."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, partial(self._hear, signal.getsignal(number)))
+
+    def _hear(self, heeded: Any, number: int, frame: FrameType | None) -> None:
+        if self._waits_s:
+            timer = threading.Timer(self._waits_s.pop(0), self._end)
+            timer.daemon = True
+            self._timers.append(timer)
+            timer.start()
+        if callable(heeded):
+            heeded(number, frame)
+
+    def _end(self) -> None:
+        logger.error(
+            "the worker ends all the same: a handler blocks it, or takes no cancellation; "
+            "messages that are not written as done are delivered again"
+        )
+        if self._ready_file is not None:
+            self._ready_file.unlink(missing_ok=True)
+        os._exit(ExitCode.GIVEN_UP)
 
 
 def handlers_at(place: str) -> list[TopicHandler]:

@@ -234,6 +234,9 @@ WORKER_HANDLERS_MAX: Final = 64
 WORKER_STOP_MS: Final = 30_000
 """How long a worker that is told to stop waits for handlers that run: what supervisors give a process before they kill it."""
 
+WORKER_END_S: Final = 5.0
+"""`orbitmq worker` ends so long after the time of a stop at the latest, whatever its handlers do."""
+
 WORKER_LOOK_MS: Final = 50
 """Pause between two looks of a worker with threads whether its handlers have come to their end."""
 
