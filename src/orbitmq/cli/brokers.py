@@ -140,14 +140,14 @@ def wipe_write(name: NameArgument, yes: YesOption = False) -> None:
     """Stop sending to a broker: its topics are not writable any more, until `add-write`. Consumers drain it."""
     if not yes:
         typer.confirm(f"Take write permission from all topics of {name}?", abort=True, err=True)
-    count = run(lambda client: client.admin.wipe_write_permission(name))
+    count = _known(name, run(lambda client: client.admin.wipe_write_permission(name)))
     show_done(f"{count} topics of {name} are not writable any more", {"broker": name, "topics": count})
 
 
 @app.command("add-write", cls=ClusterCommand)
 def add_write(name: NameArgument) -> None:
     """Undo `wipe-write`."""
-    count = run(lambda client: client.admin.add_write_permission(name))
+    count = _known(name, run(lambda client: client.admin.add_write_permission(name)))
     show_done(f"{count} topics of {name} are writable", {"broker": name, "topics": count})
 
 
@@ -209,6 +209,15 @@ def unset_config(
         ", ".join(f"{key} = {value}" for key, value in values.items()) + f": counts at broker {name}",
         {"broker": name, "settings": values},
     )
+
+
+def _known(name: str, topics_count: int) -> int:
+    """How many topics of a broker there were. `NotFoundError` for none: every broker brings the system's with it."""
+    from orbitmq.errors import NotFoundError
+
+    if not topics_count:
+        raise NotFoundError(f"the name servers know no broker {name!r}", remedy="see: orbitmq broker list")
+    return topics_count
 
 
 async def find_broker(client: Client, name: str) -> Broker:

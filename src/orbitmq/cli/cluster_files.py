@@ -71,7 +71,12 @@ def export_cluster(
     if file == "-":
         sys.stdout.write(data.decode())
     else:
-        write_private(Path(file), data)
+        try:
+            write_private(Path(file), data)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{file} cannot be written: {error.strerror}", remedy="check its directory"
+            ) from error
     for part, why in document.left_out.items():
         note(f"without {part}: {why}")
     untold = sum(user.password is None for user in document.users or ())

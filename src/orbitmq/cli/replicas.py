@@ -41,6 +41,19 @@ COLUMNS: Final = (
     "state", "note",
 )  # fmt: skip
 
+
+def _address(given: str) -> str:
+    """An argument that is an address. `BadParameter` for the name of a broker: it may mean several."""
+    from orbitmq.client.addresses import split_address
+    from orbitmq.errors import ConfigurationError
+
+    try:
+        split_address(given)
+    except ConfigurationError as error:
+        raise typer.BadParameter(f"{error}; orbitmq broker list shows those of brokers") from error
+    return given
+
+
 NameArgument = Annotated[
     str | None,
     typer.Argument(
@@ -87,8 +100,12 @@ def status(name: NameArgument = None, cluster: ClusterOption = None) -> None:
     show_rows(rows, columns=COLUMNS, empty="no brokers")
 
 
-SlaveArgument = Annotated[str, typer.Argument(metavar="SLAVE", help="The slave, by host:port.", show_default=False)]
-MasterArgument = Annotated[str, typer.Argument(metavar="MASTER", help="The master, by host:port.", show_default=False)]
+SlaveArgument = Annotated[
+    str, typer.Argument(metavar="SLAVE", help="The slave, by host:port.", show_default=False, callback=_address)
+]
+MasterArgument = Annotated[
+    str, typer.Argument(metavar="MASTER", help="The master, by host:port.", show_default=False, callback=_address)
+]
 IdArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="brokerId of the slave.", show_default=False)]
 
 
@@ -270,7 +287,10 @@ def reseed(
 @app.command(name="accept-loss", cls=ClusterCommand)
 def accept_loss(
     member: Annotated[
-        str, typer.Argument(metavar="MEMBER", help="The member that is to lead, by host:port.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="MEMBER", help="The member that is to lead, by host:port.", show_default=False, callback=_address
+        ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Accept it; without this only what may be lost is told.")] = False,
     although_leader_lives: Annotated[

@@ -351,3 +351,13 @@ def test_a_message_that_breaks_a_rule_is_a_usage_error(orbitmq: Run, cluster: Sc
 
 def test_a_property_without_a_value_is_a_usage_error(orbitmq: Run) -> None:
     assert orbitmq("send", "orders", "hello", "-p", "city").code == 2
+
+
+@pytest.mark.parametrize("command", [("wipe-write", "--yes"), ("add-write",)])
+def test_the_permission_of_a_broker_that_nobody_knows_is_not_found(
+    orbitmq: Run, cluster: ScriptedServer, command: tuple[str, ...]
+) -> None:
+    cluster.on(RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields={"wipeTopicCount": "0"})
+    cluster.on(RequestCode.ADD_WRITE_PERM_OF_BROKER, fields={"addTopicCount": "0"})
+    ran = orbitmq("broker", command[0], "brokr-a", *command[1:], "-n", cluster.address)
+    assert (ran.code, ran.err) == (5, "error: the name servers know no broker 'brokr-a' (see: orbitmq broker list)\n")

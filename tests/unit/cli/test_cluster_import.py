@@ -158,6 +158,9 @@ def test_an_export_says_what_it_lacks_and_is_for_its_owner_only(
     assert [(row["group"], row["brokers"]) for row in document["groups"]] == [("billing", ["broker-a"])]
     assert set(document["left_out"]) == {"access", "recurring"}
     assert "users" not in document
+    lost = orbitmq("cluster", "export", tmp_path / "none" / "cluster.json", "-n", cluster.address)
+    assert lost.code == 2
+    assert f"{tmp_path}/none/cluster.json cannot be written: No such file or directory" in lost.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.glob("*cluster*")] == ["cluster.json"]
 

@@ -337,3 +337,13 @@ def test_a_master_that_would_take_no_slave(
     ran = orbitmq("replica", "add", master.address, *words, "-n", master.address)
     assert ran.code != 0
     assert why in ran.err
+
+
+@pytest.mark.parametrize(
+    "words", [("promote", "broker-a"), ("demote", "broker-a"), ("reseed", "broker-a"), ("remove", "broker-a", "2")]
+)
+def test_the_name_of_a_broker_is_no_address(orbitmq: Run, words: tuple[str, ...]) -> None:
+    ran = orbitmq("replica", *words)
+    assert ran.code == 2
+    assert "address 'broker-a' is not host:port" in ran.err
+    assert "orbitmq broker list" in ran.err
