@@ -343,7 +343,8 @@ class SendPath:
             routes.awaited()
             raise MasterAwayError(
                 f"broker {queue.broker_name} is away, to which key {key!r} leads: it alone knows whether that was sent to {queue.topic!r}",
-                remedy="start it again, or have elsewhere_after_ms send the message to another broker, where it may be stored twice",
+                remedy="start it again; if it is gone for good, start this program anew, or have elsewhere_after_ms send the message to "
+                "another broker, where it may be stored a second time",
             )
         return queue
 
