@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
+import orbitmq
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.options import ProducerOptions
@@ -28,7 +29,7 @@ from orbitmq.errors import (
 from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting import timer_bodies as wire
-from orbitmq.protocol.remoting.bodies import ClusterInfo
+from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.versions import version_ordinal
@@ -316,6 +317,44 @@ def test_by_handle_only_its_broker_is_asked(run: Run, cluster: Cluster, two: tup
 
     run(test)
     assert (first.asked, second.asked) == ([], [RequestCode.RECALL_TIMERS])
+
+
+@pytest.mark.parametrize("others_count", [0, 1])
+@pytest.mark.parametrize("named", ["receipt", "handle", "id", "key"])
+def test_a_broker_that_has_left_the_routes_is_waited_for(
+    run: Run, cluster: Cluster, two: tuple[Wheel, Wheel], named: str, others_count: int
+) -> None:
+    """Name servers forget a broker that is started again at once. That the others know no such message says nothing of it."""
+    first, second = two
+    second.add("ID", DUE_MS, key="k")
+    view = orbitmq.TimerView("ID", MessageQueue("T", second.broker.name, 0), ("k",), DUE_MS, 0, 1, "near")
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            name = second.broker.name
+            await mq.timers.status(topic="T", key="k")
+            names = {
+                "receipt": lambda: mq.timers.recall(view),
+                "handle": lambda: mq.timers.recall(handle(second.broker, "ID")),
+                "id": lambda: mq.timers.recall(topic="T", message_id="ID"),
+                "key": lambda: mq.timers.recall(topic="T", key="k"),
+            }
+            second.broker.stop()
+            queues_count = cluster.topics["T"].pop(name)
+            if not others_count:  # those that remain have no master, so that nobody else is asked
+                cluster.masterless.add(first.broker.name)
+            await mq.routes.refresh_all()
+            with pytest.raises(ConnectionLostError, match=rf"to be .*: no connection to {name}.*attempts in"):
+                await names[named]()
+
+            def comes_back() -> None:
+                second.broker.up = True
+                cluster.topics["T"][name] = queues_count
+
+            asyncio.get_running_loop().call_later(3, comes_back)
+            assert (await names[named]()).verdict is TimerVerdict.RECALLED
+
+    run(test)
 
 
 def test_by_key_several_are_recalled_only_with_all(run: Run, cluster: Cluster, two: tuple[Wheel, Wheel]) -> None:

@@ -182,6 +182,16 @@ class Routes:
                 return address
         return None
 
+    def last_master(self, broker_name: str) -> str | None:
+        """Where a broker's master was last, also when no route leads there any more."""
+        return self._last_address.get(broker_name)
+
+    def missed_masters(self, topic: str) -> list[tuple[str, str]]:
+        """Brokers that have left the route of a topic lately, and where their masters were: they have what they stored."""
+        queues = self.known_queues.with_those_away(topic, (), CLIENT_ROUTES_MISSED_MS, monotonic_ms())
+        found = [(name, self._last_address.get(name)) for name in sorted({queue.broker_name for queue in queues})]
+        return [(name, address) for name, address in found if address is not None]
+
     def name_of(self, address: str) -> str:
         """The broker at an address, as the log names it."""
         for route in self._all():

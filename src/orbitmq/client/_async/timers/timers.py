@@ -295,14 +295,16 @@ class Timers:
         )
 
     async def _masters(self, wanted: MeantTimers) -> Sequence[Master]:
-        """Brokers that can know what is meant."""
+        """Brokers that can know what is meant. One that has left the routes lately is asked until it is back, or the time is over: that
+        nobody else knows a message says nothing of it."""
         if wanted.broker_name is None:
-            return await self._masters_of(wanted.topic)
+            away = [Master(*each) for each in self._client.routes.missed_masters(wanted.topic)]
+            return [*await self._masters_of(wanted.topic, or_none=bool(away)), *away]
         routes = self._client.routes
         address = routes.master(wanted.broker_name, wanted.topic)
         if address is None:
             await routes.refresh(wanted.topic)
-            address = routes.master(wanted.broker_name, wanted.topic)
+            address = routes.master(wanted.broker_name, wanted.topic) or routes.last_master(wanted.broker_name)
         if address is None:
             raise ClientError(
                 f"broker {wanted.broker_name}, which has {wanted.text}, has no master at the name servers",
@@ -310,7 +312,7 @@ class Timers:
             )
         return [Master(wanted.broker_name, address)]
 
-    async def _masters_of(self, topic: str | None) -> Sequence[Master]:
+    async def _masters_of(self, topic: str | None, *, or_none: bool = False) -> Sequence[Master]:
         """All masters with a topic, or of the cluster, ordered by name: what waits outlives its topic."""
         route = None if topic is None else await self._client.routes.find(topic)
         if route is None:
@@ -319,7 +321,7 @@ class Timers:
             return [Master(broker.name, broker.address) for broker in await AdminCalls(self._client).masters()]
         masters = [(name, route.master(name)) for name in sorted(route.brokers)]
         found = [Master(name, address) for name, address in masters if address is not None]
-        if not found:
+        if not found and not or_none:
             raise ClientError(
                 f"no broker of topic {topic!r} has a master at present",
                 remedy="check that it runs: orbitmq topic route",
