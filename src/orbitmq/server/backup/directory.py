@@ -165,7 +165,9 @@ class BackupDirectory:
                     files.remove_tree(place)
                 files.rename(source, place)
         self._remove_others(self.root / STORE, manifest)
-        self._sync_folders(self.root / STORE, manifest.files)
+        self._sync_folders(
+            self.root / STORE, manifest.staged
+        )  # the names of others were synced by the runs that copied them
         files.rename(self.root / NEXT_FILE, self.root / MANIFEST_FILE)
         files.sync_dir(self.root)
         self.discard()

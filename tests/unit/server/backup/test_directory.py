@@ -70,6 +70,30 @@ def test_a_run_that_had_copied_everything_is_carried_out(tmp_path: Path) -> None
     backup.close()
 
 
+def test_folders_in_which_nothing_changes_are_not_synced_again(tmp_path: Path) -> None:
+    """A store has thousands of queues, and a sync takes milliseconds."""
+    synced: list[str] = []
+
+    class Noting(OsFiles):
+        __slots__ = ()
+
+        def sync_dir(self, path: Path) -> None:
+            synced.append(str(path.relative_to(tmp_path)))
+            super().sync_dir(path)
+
+    backup = BackupDirectory.open(Noting(), tmp_path, create=True)
+    backup.stage("consumequeue/a/0/1").touch()
+    backup.stage("consumequeue/b/0/1").touch()
+    backup.commit(manifest("consumequeue/a/0/1", "consumequeue/b/0/1"))
+    assert {"store", "store/consumequeue", "store/consumequeue/a/0", "store/consumequeue/b/0"} <= set(synced)
+    synced.clear()
+    backup.stage("consumequeue/b/0/1").touch()
+    backup.commit(manifest("consumequeue/a/0/1", "consumequeue/b/0/1"))
+    assert "store/consumequeue/b/0" in synced
+    assert not [path for path in synced if "/a" in path]
+    backup.close()
+
+
 def test_a_folder_in_the_place_of_a_file_does_not_stop_a_run(tmp_path: Path) -> None:
     backup = BackupDirectory.open(FILES, tmp_path, create=True)
     put(backup, a="1")
