@@ -108,6 +108,27 @@ def test_delays_of_a_consumer_are_taken_one_after_the_other_and_the_last_goes_on
     assert waits_ms(broker) == [1_000, 2_000, 4_000, 4_000, 4_000]
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), StopIteration()], ids=repr)
+def test_whatever_a_handler_raises_is_a_failure_of_its_message_alone(
+    run: Run, broker: Broker, error: BaseException
+) -> None:
+    """Something that it waited for was cancelled, or a library wanted to end the program: it goes on, with as many handlers as before."""
+    broker.store("T", 0, b"x")
+    stop = asyncio.Event()
+
+    @orbitmq.handler("T", group="g", options=FIRST, concurrency=1, retry_delays=(1,))
+    async def handle(message: orbitmq.ReceivedMessage) -> None:
+        if message.reconsume_times < 3:
+            raise error
+        stop.set()
+
+    async def test() -> None:
+        assert await orbitmq.serve(handle, stop=stop)
+
+    run(test)
+    assert waits_ms(broker) == [1_000, 1_000, 1_000]
+
+
 @pytest.mark.parametrize("delays", ["1", (-1,), ("soon",), (True,), range(65), 3])
 def test_delays_that_are_none_are_refused(delays: Any) -> None:
     with pytest.raises(ConfigurationError, match="retry_delays"):

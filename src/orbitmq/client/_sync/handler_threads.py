@@ -26,7 +26,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from orbitmq.client._async.runtime import log
 from orbitmq.client._sync.loop_thread import LoopThread
-from orbitmq.client.consuming.outcomes import check_handler
+from orbitmq.client.consuming.outcomes import as_ordinary, check_handler
 from orbitmq.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -93,7 +93,7 @@ class HandlerThreads(Generic[M, R]):
                 if result is not None and inspect.isawaitable(result):
                     raise TypeError(f"handler {self._handler!r} is asynchronous: it returned {type(result).__name__}")
             except BaseException as error:
-                self._tell((future, None, _as_ordinary(error)))
+                self._tell((future, None, as_ordinary(error)))
             else:
                 self._tell((future, result, None))
                 del result
@@ -127,7 +127,7 @@ def listening(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
             try:
                 end = (future, function(*args, **kwargs), None)
             except BaseException as error:
-                end = (future, None, _as_ordinary(error))
+                end = (future, None, as_ordinary(error))
             _soon(loop, function, _resolve, function, *end)
 
         threading.Thread(target=listen, name="orbitmq listener", daemon=True).start()
@@ -154,12 +154,3 @@ def _resolve(function: object, future: asyncio.Future[R], result: R, failure: Ex
         future.set_exception(failure)
     else:
         future.set_result(result)
-
-
-def _as_ordinary(error: BaseException) -> Exception:
-    """An error that a future takes and that ends no loop: SystemExit on a thread ends neither the program nor the client."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    ordinary = RuntimeError(f"the handler raised {error!r}")
-    ordinary.__cause__ = error
-    return ordinary

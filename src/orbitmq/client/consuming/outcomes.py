@@ -66,3 +66,12 @@ def check_retry_delays(delays: RetryDelays) -> None:
 def retry_delay_ms(delays: RetryDelays, earlier_attempts: int) -> int | None:
     """How long a message that failed waits; the last delay counts for all further attempts. None where there are no delays."""
     return length_ms("retry_delays", delays[min(earlier_attempts, len(delays) - 1)]) if delays else None
+
+
+def as_ordinary(error: BaseException) -> Exception:
+    """Of what a handler raised an error that a future takes and that ends no loop: SystemExit ends neither the program nor the client."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    ordinary = RuntimeError(f"the handler raised {error!r}")
+    ordinary.__cause__ = error
+    return ordinary

@@ -8,13 +8,14 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import Event, Idlers, Seldom, Tasks, let_others_run, log, monotonic_ms
 from orbitmq.client.arguments import check_whole
-from orbitmq.client.consuming.outcomes import Reject, Retry, check_handler
+from orbitmq.client.consuming.outcomes import Reject, Retry, as_ordinary, check_handler
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
 
@@ -123,8 +124,13 @@ class HandingOut:
                     await work
                 else:
                     await self._hooks.around(self.group, messages, work)
-            except Exception as error:
-                await self._failed(error, messages)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                    raise  # else something that the handler waited for was cancelled, and not this consumer
+                await self._failed(as_ordinary(error), messages)
             else:
                 for message in messages:
                     if message.settlement is Settlement.PENDING:
