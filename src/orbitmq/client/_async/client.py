@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, overload
+from typing import TYPE_CHECKING, Final, Self, TypeVar, overload
 
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.network import Network
@@ -69,6 +69,8 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client.sending.outgoing import Outgoing
     from orbitmq.client.stored import StoredMessage
 
+T = TypeVar("T")
+
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
 
@@ -97,9 +99,7 @@ class Client(SendingCalls):
         clock: Clock | None = None,
         dial: Dial | None = None,
     ) -> None:
-        check_instance("options", options, ClientOptions)
-        check_instance("producer_options", producer_options, ProducerOptions)
-        self.options = options or ClientOptions()
+        self.options = _settings("options", options, ClientOptions)
         self.clock = clock or SystemClock()
         ip = local_ip()
         self.client_id = client_id(ip, self.options.instance_name, self.options.unit_name)
@@ -136,7 +136,7 @@ class Client(SendingCalls):
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
         self.hooks = _hook_calls(self.options, self.clock)
         self.tracer = self._traces()
-        self._producer_options = producer_options or ProducerOptions()
+        self._producer_options = _settings("producer_options", producer_options, ProducerOptions)
         self._heartbeat_due = Event()
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
@@ -532,6 +532,11 @@ def connect(
     `async with connect(...) as client` starts and closes it. producer_options: for `Client.send` and producers made without options.
     """
     return Client(name_servers, options=options, producer_options=producer_options)
+
+
+def _settings(name: str, given: T | None, kind: type[T]) -> T:
+    check_instance(name, given, kind)
+    return kind() if given is None else given
 
 
 def _hook_calls(options: ClientOptions, clock: Clock) -> HookCalls | None:
