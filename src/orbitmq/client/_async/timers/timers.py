@@ -150,9 +150,14 @@ class Timers:
         masters = await self._masters(wanted)
         doing = _doing(RequestCode.GET_TIMER, wanted)
         body = wire.ChangeTimers(selector=wanted.selector)
-        answers = await all_of(
-            [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessageBody, doing) for master in masters]
-        )
+        try:
+            answers = await all_of(
+                [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessageBody, doing) for master in masters]
+            )
+        except RemoteError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                await self._client.routes.get(wanted.topic)  # says how to create it
+            raise
         found = [
             TimerMessage(
                 view(answer.timer, master.broker_name), await restored(answer.body, answer.sys_flag), answer.properties
