@@ -37,15 +37,6 @@ def binary_column(buffer: pa.Buffer, starts: Positions, ends: Positions, kind: A
     return pairs.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
 
 
-def is_text(column: Any) -> bool:
-    """Whether every value of a binary column is UTF-8."""
-    try:
-        column.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def text_column(column: Any) -> tuple[Any, Flags | None]:
     """A binary column as strings, U+FFFD in the place of bytes that are not UTF-8; and which values had such, None when none
     had."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orbitmq.columns.layout import Bytes, Flags, Numbers, RecordLayout, only_topic
-from orbitmq.columns.slices import binary_column, is_text, text_column, values_of
+from orbitmq.columns.slices import binary_column, text_column, values_of
 from orbitmq.leaf import twin
 from orbitmq.protocol.checksum import crc32
 
@@ -33,9 +33,8 @@ def wrong_texts(buffer: pa.Buffer, data: Bytes, layout: RecordLayout, *, written
             wrong[:] = True
         return wrong
     topics = binary_column(buffer, layout.topic_at, layout.topic_end)
-    if not is_text(topics):
-        changed = text_column(topics)[1]
-        assert changed is not None
+    _, changed = text_column(topics)
+    if changed is not None:
         wrong |= changed
     if written:
         _, topic_bytes, offsets = values_of(topics)

@@ -105,9 +105,6 @@ class LagMetrics(StreamingQueryListener):
         with self._lock:
             self._lags[str(progress.runId)] = progress.name or str(progress.id), found
 
-    def onQueryIdle(self, event: Any) -> None:
-        """What was said last holds."""
-
     def onQueryTerminated(self, event: Any) -> None:
         with self._lock:
             self._lags.pop(str(event.runId), None)

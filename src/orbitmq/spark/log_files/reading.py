@@ -120,7 +120,7 @@ class _LogRangeReader:
                 # Rows before it were given out; those behind it follow.
                 row = int(np.searchsorted(layout.starts, error.position))
                 self._tell_record(piece, error.position, int(layout.ends[row]), error.why)
-                layout = _behind(layout, row)
+                layout = layout.rows(row + 1, layout.count)
 
     def _examine(self, piece: RecordPiece, starts: Numbers) -> RecordLayout:
         """The sound ones of the records of a piece; the others are told."""
@@ -164,12 +164,6 @@ class _LogRangeReader:
                 self._examine(piece, piece.starts)
             if chain.at < found:
                 self._tell_stretch(chain.at, found, chain.broken or "no record begins here")
-
-
-def _behind(layout: RecordLayout, row: int) -> RecordLayout:
-    keep = np.zeros(layout.count, bool)
-    keep[row + 1 :] = True
-    return layout.select(keep)
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -75,11 +75,8 @@ class _Server(ThreadingHTTPServer):
         """Connections, the oldest first."""
         super().__init__(*given)
 
-    def server_bind(self) -> None:
-        """Without the look for the host's full name, which waits for a name server that is away."""
-        TCPServer.server_bind(self)
-        host, self.server_port = self.server_address[:2]
-        self.server_name = str(host)
+    server_bind = TCPServer.server_bind
+    """Without the look for the host's full name, which waits for a name server that is away."""
 
     def get_request(self) -> Any:
         """The next connection. Where none can be had, as without descriptors, the loop that asks again at once would take a core."""
