@@ -53,8 +53,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _HTTP: Final = re.compile(r"[^\s/]+:[0-9]{1,5}")
 UPKEEP: Final = ("compact", "vacuum")
 """Jobs that are no pipelines."""
-_ALWAYS_ON: Final = ("follow",)
-"""Settings of a pipeline that say what the service says already."""
 
 
 class StreamSink(StrEnum):
@@ -156,7 +154,7 @@ def read_service_file(path: str | Path) -> ServiceFile:
     """Raises ConfigurationError that tells every mistake, a line for each. Nothing is asked or made."""
     file = TomlFile(path, _PARTS)
     reading = _FileReading(file, SystemClock().now_ms())
-    service = reading.service(file.table("service"))
+    service = reading.struct(ServiceSettings, file.table("service"), ("service", 0), "service")
     parts = [
         part
         for kind in ("stream", "job")
@@ -164,11 +162,10 @@ def read_service_file(path: str | Path) -> ServiceFile:
         if (part := reading.part(kind, number, table)) is not None
     ]
     reading.check_together(parts)
+    reading.mistakes.sort(key=lambda mistake: mistake.line or 0)
     if reading.mistakes:
         raise ConfigurationError(
-            "\n".join(
-                [f"{path} has {len(reading.mistakes)} mistakes:", *map(_told, sorted(reading.mistakes, key=_place))]
-            )
+            "\n".join([f"{path} has {len(reading.mistakes)} mistakes:", *map(_told, reading.mistakes)])
         )
     assert service is not None
     return ServiceFile(service, *session_of(file), tuple(parts))
@@ -198,10 +195,6 @@ class _FileReading:
         self._names: set[str] = set()
         self.mistakes: list[Mistake] = []
 
-    def service(self, table: Mapping[str, Any]) -> ServiceSettings | None:
-        found: ServiceSettings | None = self._struct(ServiceSettings, table, ("service", 0), "service")
-        return found
-
     def part(self, kind: str, number: int, table: Mapping[str, Any]) -> ServicePart | None:
         before = len(self.mistakes)
         at, where = (kind, number), f"{kind} {number + 1}"
@@ -226,13 +219,11 @@ class _FileReading:
         settings_type = self._attempt(at, word, where, lambda: _settings_type(kind, does))
         if settings_type is None:
             return None
-        for taken in _ALWAYS_ON:
-            if given.pop(taken, None) is not None:
-                self._wrong(
-                    at, taken, f"{where}: {taken} has no use in a service", "leave it out: every says how often"
-                )
+        if given.pop("follow", None) is not None:
+            text = f"{where}: follow has no use in a service"
+            self._wrong(at, "follow", text, "leave it out: every says how often")
         given = with_defaults(settings_of(settings_type), given, self._defaults, self._used)
-        self._struct(settings_type, given, at, where)
+        self.struct(settings_type, given, at, where)
         if len(self.mistakes) > before:
             return None
         return ServicePart(str(name), str(does), settings_type, given, timetable)
@@ -258,7 +249,7 @@ class _FileReading:
                     text = f"{part.name!r} and {other!r} would both write {place}"
                     self.mistakes.append(Mistake(None, text, "give each of them a directory of its own"))
 
-    def _struct(self, settings_type: type, given: Mapping[str, Any], at: tuple[str, int], where: str) -> Any:
+    def struct(self, settings_type: type, given: Mapping[str, Any], at: tuple[str, int], where: str) -> Any:
         """The settings; None after a mistake. Each one is read alone first, so that all mistakes are told."""
         settings = settings_of(settings_type)
         before = len(self.mistakes)
@@ -320,10 +311,6 @@ def _places_of_its_own(part: ServicePart) -> Iterator[str]:
     for name in names:
         if name in part.given:
             yield str(part.given[name])
-
-
-def _place(mistake: Mistake) -> int:
-    return mistake.line or 0
 
 
 def _told(mistake: Mistake) -> str:
