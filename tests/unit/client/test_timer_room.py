@@ -591,9 +591,9 @@ def test_a_broker_that_is_gone_is_named(run: Run, cluster: Cluster, broker: Brok
             gone = base64.urlsafe_b64encode(b"v1 T gone 1 ID").decode()
             with pytest.raises(ClientError, match="broker gone"):
                 await mq.timers.recall(gone)
-            tell_masters(cluster, wheel)
             wheel.has_topic = False
             for call in (mq.timers.recall(topic="U", key="k"), mq.timers.get(topic="U", key="k")):
+                tell_masters(cluster, wheel)
                 with pytest.raises(RouteNotFoundError, match="no topic 'U'"):
                     await call
 
