@@ -234,8 +234,8 @@ WORKER_HANDLERS_MAX: Final = 64
 WORKER_STOP_MS: Final = 30_000
 """How long a worker that is told to stop waits for handlers that run: what supervisors give a process before they kill it."""
 
-WORKER_END_S: Final = 5.0
-"""`orbitmq worker` ends so long after the time of a stop at the latest, whatever its handlers do."""
+WORKER_END_S: Final = 10.0
+"""`orbitmq worker` ends this long after the time of a stop at the latest. Leaving a broker that is silent takes 4 s."""
 
 WORKER_LOOK_MS: Final = 50
 """Pause between two looks of a worker with threads whether its handlers have come to their end."""
