@@ -13,9 +13,9 @@ from typing import Any
 import click
 from generated_pages import write_or_compare
 
+from orbitmq.cli.asking.shared_options import cluster_options, output_options
 from orbitmq.cli.main import EPILOG, root
 from orbitmq.cli.mqadmin_aliases import ALIASES
-from orbitmq.cli.shared_options import cluster_options, output_options
 
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 

@@ -11,7 +11,7 @@ import pytest
 
 import orbitmq
 from orbitmq import TimerVerdict
-from orbitmq.cli.timer_moves import exported_line
+from orbitmq.cli.timers.timer_moves import exported_line
 from orbitmq.testing import EmbeddedBroker
 
 NEW_YEAR = datetime(2031, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from server_process import RawClient, clean_environment, free_ports, until
 from supervised import Supervised
 from tests.unit.deploy.supervisors import DEPLOY, documents, logrotate
 
-from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.shared.exit_codes import ExitCode
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
 SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000}

@@ -39,10 +39,10 @@ LONG_FUNCTIONS = {
     "timing/timers/delivery.py Delivery.leave": INNER_LOOP,
     "timing/index/run_writing.py write_run": INNER_LOOP,
     "client/_async/timers/recurring.py Recurring.put": MESSAGE_WORDS,
-    "cli/recurring.py put": MESSAGE_WORDS,
-    "cli/sending.py send": MESSAGE_WORDS,
-    "cli/redriving.py redrive": OPTIONS,
-    "cli/tailing.py tail": OPTIONS,
+    "cli/timers/recurring.py put": MESSAGE_WORDS,
+    "cli/messages/sending.py send": MESSAGE_WORDS,
+    "cli/messages/redriving.py redrive": OPTIONS,
+    "cli/messages/tailing.py tail": OPTIONS,
 }
 
 LARGE_CLASSES = {

@@ -8,8 +8,8 @@ from typing import Annotated
 import click
 import typer
 
-from orbitmq.cli.output import write_text
-from orbitmq.cli.shared_options import PlainCommand
+from orbitmq.cli.asking.shared_options import PlainCommand
+from orbitmq.cli.shared.output import write_text
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

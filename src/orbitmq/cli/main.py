@@ -13,52 +13,60 @@ from typing import Final
 
 import click
 
-from orbitmq.cli.exit_codes import ExitCode, exit_code_of
+from orbitmq.cli.asking.shared_options import cluster_options
 from orbitmq.cli.lazy_group import CommandEntry, LazyGroup
-from orbitmq.cli.shared_options import cluster_options
+from orbitmq.cli.shared.exit_codes import ExitCode, exit_code_of
 from orbitmq.errors import OrbitError
 
 COMMANDS: Final = {
-    "serve": CommandEntry("orbitmq.cli.serving", "Run name server and broker in one process, in the foreground."),
-    "nameserver": CommandEntry("orbitmq.cli.nameservers", "Run a name server; read and change one that runs."),
-    "broker": CommandEntry("orbitmq.cli.brokers", "Run a broker; show, configure and count one that runs."),
-    "doctor": CommandEntry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
-    "config": CommandEntry("orbitmq.cli.configurations", "Configuration files: check what becomes of each key here."),
-    "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
+    "serve": CommandEntry(
+        "orbitmq.cli.servers.serving", "Run name server and broker in one process, in the foreground."
+    ),
+    "nameserver": CommandEntry("orbitmq.cli.servers.nameservers", "Run a name server; read and change one that runs."),
+    "broker": CommandEntry("orbitmq.cli.servers.brokers", "Run a broker; show, configure and count one that runs."),
+    "doctor": CommandEntry("orbitmq.cli.doctor.doctor", "Check this machine, and whether a running server answers."),
+    "config": CommandEntry(
+        "orbitmq.cli.servers.configurations", "Configuration files: check what becomes of each key here."
+    ),
+    "context": CommandEntry(
+        "orbitmq.cli.asking.context_commands", "Contexts: names for clusters, and the one that is asked."
+    ),
     "cluster": CommandEntry(
-        "orbitmq.cli.clusters",
+        "orbitmq.cli.clusters.clusters",
         "The cluster: brokers, what is missing, rates, round-trip times, restart, export, import.",
     ),
-    "replica": CommandEntry("orbitmq.cli.replicas", "Masters and slaves: who follows whom, and how far behind."),
+    "replica": CommandEntry(
+        "orbitmq.cli.replicas.replicas", "Masters and slaves: who follows whom, and how far behind."
+    ),
     "topic": CommandEntry(
         "orbitmq.cli.topics", "Topics: list, show, create, complete, update, delete, route, stats, producers."
     ),
-    "group": CommandEntry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
-    "message": CommandEntry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
+    "group": CommandEntry("orbitmq.cli.groups.groups", "Consumer groups: list, settings, lag, members, offsets."),
+    "message": CommandEntry("orbitmq.cli.messages.messages", "Messages: show, send, redrive dead letters."),
     "timer": CommandEntry(
-        "orbitmq.cli.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."
+        "orbitmq.cli.timers.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."
     ),
     "transaction": CommandEntry(
-        "orbitmq.cli.transactions", "Transactions: list what is undecided, show one, resume its checks."
+        "orbitmq.cli.messages.transactions", "Transactions: list what is undecided, show one, resume its checks."
     ),
-    "access": CommandEntry("orbitmq.cli.access", "Users and policies: who may do what, and why."),
-    "send": CommandEntry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
-    "worker": CommandEntry("orbitmq.cli.workers", "Run the handlers of a module until it is told to stop."),
-    "tail": CommandEntry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
-    "bench": CommandEntry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
+    "access": CommandEntry("orbitmq.cli.access.access", "Users and policies: who may do what, and why."),
+    "send": CommandEntry("orbitmq.cli.messages.sending", "Send one message, or one for every line of standard input."),
+    "worker": CommandEntry("orbitmq.cli.servers.workers", "Run the handlers of a module until it is told to stop."),
+    "tail": CommandEntry("orbitmq.cli.messages.tailing", "Print the messages of a topic as they arrive."),
+    "bench": CommandEntry("orbitmq.cli.benches.benches", "Measure a cluster: sending, consuming, delays."),
     "recurring": CommandEntry(
-        "orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, merge, preview."
+        "orbitmq.cli.timers.recurring", "Recurring messages: put, list, show, pause, resume, delete, merge, preview."
     ),
     "pipeline": CommandEntry(
-        "orbitmq.cli.pipelines",
+        "orbitmq.cli.pipelines.pipelines",
         "Bulk jobs on Spark: archive, replay, schedule, redrive, report, files of them, services.",
     ),
     "archive": CommandEntry(
-        "orbitmq.cli.archives",
+        "orbitmq.cli.pipelines.archives",
         "Archives: check, compact, vacuum, delete the rows of a key, keep latest rows, import old ones.",
     ),
     "store": CommandEntry(
-        "orbitmq.cli.stores", "Store directories: check, dump, stat, backup, verify, restore, mend, hand-over."
+        "orbitmq.cli.stores.stores", "Store directories: check, dump, stat, backup, verify, restore, mend, hand-over."
     ),
     "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": CommandEntry("orbitmq.cli.completion", "Print a shell's completion script."),

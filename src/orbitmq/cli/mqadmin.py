@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import click
 import typer
 
-from orbitmq.cli.output import show_rows
-from orbitmq.cli.shared_options import OutputCommand
+from orbitmq.cli.asking.shared_options import OutputCommand
+from orbitmq.cli.shared.output import show_rows
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from orbitmq.cli.output import note, show_rows
-from orbitmq.cli.shared_options import OutputCommand
+from orbitmq.cli.asking.shared_options import OutputCommand
+from orbitmq.cli.shared.output import note, show_rows
 from orbitmq.errors import ConfigurationError
 
 if TYPE_CHECKING:

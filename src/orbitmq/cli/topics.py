@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli import gap_filling
-from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, TopicArgument, YesOption, run
-from orbitmq.cli.output import show_done, show_rows
-from orbitmq.cli.pairs import parse_pairs
-from orbitmq.cli.shared_options import ClusterCommand
+from orbitmq.cli.asking.cluster_access import BrokerOption, ClusterOption, TopicArgument, YesOption, run
+from orbitmq.cli.asking.shared_options import ClusterCommand
+from orbitmq.cli.clusters import gap_filling
+from orbitmq.cli.shared.output import show_done, show_rows
+from orbitmq.cli.shared.pairs import parse_pairs
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -40,7 +40,7 @@ def list_topics(
     all_topics: Annotated[bool, typer.Option("--all", help="Also system, retry and dead-letter topics.")] = False,
 ) -> None:
     """List the topics that the name server knows."""
-    from orbitmq.cli.users_topics import users_topics
+    from orbitmq.cli.clusters.users_topics import users_topics
 
     async def work(client: Client) -> list[str]:
         names = await client.admin.topics()
@@ -194,7 +194,7 @@ def stats(
     name: TopicArgument,
 ) -> None:
     """Show the offsets of every queue of a topic."""
-    from orbitmq.cli.instants import instant
+    from orbitmq.cli.shared.instants import instant
 
     offsets = run(lambda client: client.admin.topic_stats(name))
     rows: list[dict[str, object]] = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from orbitmq.cli.output import show_record
-from orbitmq.cli.shared_options import OutputCommand
+from orbitmq.cli.asking.shared_options import OutputCommand
+from orbitmq.cli.shared.output import show_record
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

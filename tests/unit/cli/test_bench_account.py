@@ -6,8 +6,16 @@ import random
 
 import pytest
 
-from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, SendSchedule, marked_body, read_mark
-from orbitmq.cli.latencies import percentiles
+from orbitmq.cli.benches.bench_account import (
+    MARK_BYTES,
+    WARM_UP_RUN,
+    Numbers,
+    Received,
+    SendSchedule,
+    marked_body,
+    read_mark,
+)
+from orbitmq.cli.shared.latencies import percentiles
 
 
 def test_a_body_says_which_message_it_is() -> None:

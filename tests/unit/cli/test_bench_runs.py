@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orbitmq.cli import bench_runs, benches
-from orbitmq.cli.bench_account import marked_body
-from orbitmq.cli.bench_runs import Consuming, make_known
+from orbitmq.cli.benches import bench_runs, benches
+from orbitmq.cli.benches.bench_account import marked_body
+from orbitmq.cli.benches.bench_runs import Consuming, make_known
 from orbitmq.errors import ClientError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.cli import cluster_document as file
-from orbitmq.cli.cluster_document import ClusterDocument, ClusterPart, decode, encode, parts_named, renamed
+from orbitmq.cli.clusters import cluster_document as file
+from orbitmq.cli.clusters.cluster_document import ClusterDocument, ClusterPart, decode, encode, parts_named, renamed
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLUSTER_FILE_BYTES_MAX
 

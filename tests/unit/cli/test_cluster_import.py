@@ -13,8 +13,8 @@ import pytest
 from scripted_server import Ran
 from two_brokers import TwoBrokers, have_groups, have_topics
 
-from orbitmq.cli.cluster_document import FORMAT, RecurringRow
-from orbitmq.cli.cluster_import import (
+from orbitmq.cli.clusters.cluster_document import FORMAT, RecurringRow
+from orbitmq.cli.clusters.cluster_import import (
     SAME,
     Done,
     ImportOutcome,

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from scripted_server import Ran, ScriptedServer
 
-from orbitmq.cli import cluster_restart, restart_mark
-from orbitmq.cli.cluster_restart import command_for
-from orbitmq.cli.cluster_watch import senders_of, troubles_of
-from orbitmq.cli.one_by_one import ClusterMember
+from orbitmq.cli.restarting import cluster_restart, restart_mark
+from orbitmq.cli.restarting.cluster_restart import command_for
+from orbitmq.cli.restarting.cluster_watch import senders_of, troubles_of
+from orbitmq.cli.restarting.one_by_one import ClusterMember
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import (
     BrokerData,
@@ -220,6 +220,12 @@ def test_who_loses_the_mark_to_another_command_ends_and_gives_back(orbitmq: Run,
 
     def wipe(command: Command) -> tuple[int, None, dict[str, str], bytes]:
         scene.values["Main"] = another(1)
+        scene.server.answers[RequestCode.PUT_KV_CONFIG] = lambda command: (
+            0,
+            None,
+            {},
+            b"",
+        )  # it writes its own over ours
         return scene._wipe(command)
 
     scene.server.answers[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = wipe

@@ -12,9 +12,9 @@ import click
 import pytest
 from scripted_server import Ran
 
+from orbitmq.cli.asking.shared_options import ClusterCommand, OutputCommand
 from orbitmq.cli.lazy_group import LazyGroup
 from orbitmq.cli.main import COMMANDS, root
-from orbitmq.cli.shared_options import ClusterCommand, OutputCommand
 
 Run = Callable[..., Ran]
 
@@ -106,7 +106,8 @@ def modules_after(*words: str) -> set[str]:
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
     loaded = modules_after("--help")
-    wanted = {"main", "lazy_group", "shared_options", "exit_codes", "completing"}
+    options = {"asking", "asking.shared_options", "asking.completing", "shared", "shared.chosen", "shared.exit_codes"}
+    wanted = {"main", "lazy_group", *options}
     assert {name for name in loaded if name.startswith("orbitmq.cli.")} == {f"orbitmq.cli.{name}" for name in wanted}
     assert not {"rich", "asyncio", "msgspec", "uvloop", "orbitmq.server", "orbitmq.protocol"} & loaded
     assert not [name for name in loaded if name.startswith("orbitmq.client.")], "the package alone is a list of names"

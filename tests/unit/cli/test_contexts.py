@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from scripted_server import Ran, ScriptedServer
 
-from orbitmq.cli import contexts
-from orbitmq.cli.contexts import Context, Contexts
+from orbitmq.cli.asking import contexts
+from orbitmq.cli.asking.contexts import Context, Contexts
 from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(path: Path, monkeypatch
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("orbitmq.cli.contexts.os.fsync", full)
+    monkeypatch.setattr("orbitmq.cli.asking.contexts.os.fsync", full)
     with pytest.raises(ConfigurationError, match="No space left"):
         contexts.save(path, Contexts())
     monkeypatch.undo()
@@ -258,7 +258,7 @@ def test_nor_does_one_that_belongs_to_somebody_else(path: Path, monkeypatch: pyt
     if path.stat().st_uid == 0:
         os.chown(path, 65_534, -1)
     else:
-        monkeypatch.setattr("orbitmq.cli.contexts.os.geteuid", lambda: 65_534)
+        monkeypatch.setattr("orbitmq.cli.asking.contexts.os.geteuid", lambda: 65_534)
     with pytest.raises(ConfigurationError, match="others may change it"):
         contexts.load(path)
 

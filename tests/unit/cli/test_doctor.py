@@ -15,8 +15,8 @@ from scripted_server import Ran, ScriptedServer
 from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq import leaf
-from orbitmq.cli import doctor_checks
-from orbitmq.cli.doctor_checks import Level
+from orbitmq.cli.doctor import doctor_checks
+from orbitmq.cli.doctor.doctor_checks import Level
 from orbitmq.protocol.http2.settings import Http2Limits
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.replication.kept_state import REPLICATION_FILE, Demoted, KeptState

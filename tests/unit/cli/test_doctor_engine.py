@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.worlds.scripted_gateway import ScriptedGateway, header, http, pair
 
-from orbitmq.cli import doctor_engine
-from orbitmq.cli.doctor_checks import Level, Result, copies
-from orbitmq.cli.doctor_engine import endpoints, members, password
+from orbitmq.cli.doctor import doctor_engine
+from orbitmq.cli.doctor.doctor_checks import Level, Result, copies
+from orbitmq.cli.doctor.doctor_engine import endpoints, members, password
 from orbitmq.replication.engine_address import EngineAddress, parse_engine
 from orbitmq.replication.kept_state import REPLICATION_FILE, KeptMember, KeptState
 from orbitmq.replication.view import first_view

@@ -10,7 +10,7 @@ import pytest
 from scripted_server import Ran
 from two_brokers import TwoBrokers, have_groups
 
-from orbitmq.cli.expected_brokers import Absence, expected_names, missing_of
+from orbitmq.cli.asking.expected_brokers import Absence, expected_names, missing_of
 from orbitmq.client.admin import Broker
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.cli import CLI_EXPECTED_BROKERS_MAX

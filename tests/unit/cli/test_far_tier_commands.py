@@ -95,7 +95,7 @@ def test_compact_begins_it(orbitmq: Run, cluster: ScriptedServer) -> None:
 def test_compact_waits_until_every_message_is_in_a_file(
     orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbitmq.cli.far_tier.FAR_TIER_LOOK_S", 0.1)
+    monkeypatch.setattr("orbitmq.cli.timers.far_tier.FAR_TIER_LOOK_S", 0.1)
     in_turn(cluster, WELL, WELL, FarTierState(is_installed=True, pending=12, files=4, file_rows=12))
     shown = orbitmq("timer", "far", "compact", "--wait", 1, "-n", cluster.address, "--json")
     assert shown.code == 0, shown.err
@@ -108,7 +108,7 @@ def test_compact_waits_until_every_message_is_in_a_file(
 def test_restore_waits_until_nothing_is_left(
     orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbitmq.cli.far_tier.FAR_TIER_LOOK_S", 0.01)
+    monkeypatch.setattr("orbitmq.cli.timers.far_tier.FAR_TIER_LOOK_S", 0.01)
     in_turn(cluster, WELL, WELL, FarTierState(is_installed=True))
     shown = orbitmq("timer", "far", "restore", "-n", cluster.address, "--json")
     assert shown.code == 0, shown.err
@@ -119,7 +119,7 @@ def test_restore_waits_until_nothing_is_left(
 def test_restore_that_does_not_end_says_what_is_left(
     orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbitmq.cli.far_tier.FAR_TIER_LOOK_S", 0.5)
+    monkeypatch.setattr("orbitmq.cli.timers.far_tier.FAR_TIER_LOOK_S", 0.5)
     shown = orbitmq("timer", "far", "restore", "--wait", 0, "-n", cluster.address)
     assert shown.code == 1
     assert "messages are left in the far tier" in shown.err

@@ -9,7 +9,7 @@ import pytest
 from scripted_server import Ran
 from two_brokers import TwoBrokers, have_groups, have_topics
 
-from orbitmq.cli.gaps import Kind, gaps_of
+from orbitmq.cli.clusters.gaps import Kind, gaps_of
 from orbitmq.client.admin import Broker
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.codes import RequestCode

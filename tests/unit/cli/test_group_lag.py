@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orbitmq.cli.group_lag import group_lag
-from orbitmq.cli.group_members import subscriptions_of, usual_subscription
+from orbitmq.cli.groups.group_lag import group_lag
+from orbitmq.cli.groups.group_members import subscriptions_of, usual_subscription
 from orbitmq.protocol.remoting.bodies import (
     ConsumerRunningInfo,
     MessageQueue,

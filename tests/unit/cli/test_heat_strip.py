@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.cli.heat_strip import WIDTHS_MS, Strip, strip, width_for
+from orbitmq.cli.timers.heat_strip import WIDTHS_MS, Strip, strip, width_for
 
 
 def test_the_fullest_span_is_full_and_one_message_is_seen() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from orbitmq.cli.instants import instant, parse_due_ms, parse_instant_ms, parse_span_ms, span
+from orbitmq.cli.shared.instants import instant, parse_due_ms, parse_instant_ms, parse_span_ms, span
 
 NOW = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ import pytest
 from scripted_server import Ran
 
 from orbitmq import errors
-from orbitmq.cli.exit_codes import ExitCode, exit_code_of
+from orbitmq.cli.shared.exit_codes import ExitCode, exit_code_of
 
 Run = Callable[..., Ran]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orbitmq.cli.one_by_one import ClusterMember, Doing, OneByOne, Seen, Waits
+from orbitmq.cli.restarting.one_by_one import ClusterMember, Doing, OneByOne, Seen, Waits
 
 S = 1_000
 WAITS = Waits(routes_ms=30 * S, leave_ms=120 * S, start_ms=60 * S)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from orbitmq.cli.output import print_json, print_line
+from orbitmq.cli.shared.output import print_json, print_line
 
 
 def test_a_name_that_is_no_text_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:

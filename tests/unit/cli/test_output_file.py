@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.cli.output_file import write_private
+from orbitmq.cli.shared.output_file import write_private
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:

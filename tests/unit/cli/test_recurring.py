@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from scripted_server import Ran
 
-from orbitmq.cli import recurring
+from orbitmq.cli.timers import recurring
 
 Run = Callable[..., Ran]
 

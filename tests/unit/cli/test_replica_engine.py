@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scripted_server import Ran
 from tests.worlds.scripted_gateway import ScriptedGateway, header, http, pair
 
-from orbitmq.cli.replica_engine import answers_of, members_of
+from orbitmq.cli.replicas.replica_engine import answers_of, members_of
 from orbitmq.replication.engine_address import EngineAddress, parse_engine
 from orbitmq.replication.view import first_view
 from orbitmq.server.replication.engines.group_engine import MemberPlace

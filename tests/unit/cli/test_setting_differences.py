@@ -9,7 +9,7 @@ import pytest
 from scripted_server import Ran
 from two_brokers import TwoBrokers, have_settings
 
-from orbitmq.cli.setting_differences import OF_ALL, OF_MASTERS, differences_of
+from orbitmq.cli.clusters.setting_differences import OF_ALL, OF_MASTERS, differences_of
 from orbitmq.client.admin import Broker
 from orbitmq.server.keys import KeyStatus, broker_keys
 

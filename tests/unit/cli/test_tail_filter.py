@@ -12,8 +12,8 @@ import pytest
 import typer
 from scripted_server import Ran
 
-from orbitmq.cli.tail_filter import TailFilter
-from orbitmq.cli.tail_format import TailFormat, check_template, print_message
+from orbitmq.cli.messages.tail_filter import TailFilter
+from orbitmq.cli.messages.tail_format import TailFormat, check_template, print_message
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import Record, encode_stored, iter_records

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orbitmq.cli.exit_codes import ExitCode
-from orbitmq.cli.workers import there_while_ready
+from orbitmq.cli.servers.workers import there_while_ready
+from orbitmq.cli.shared.exit_codes import ExitCode
 
 
 def test_the_file_of_a_worker_that_was_killed_says_nothing_of_the_next_one(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_without_a_file_there_is_nothing_to_tell() -> None:
 
 HELD = """
 import pathlib, signal, sys, time
-from orbitmq.cli import workers
+from orbitmq.cli.servers import workers
 
 workers.WORKER_END_S = 0.1
 signal.signal(signal.SIGTERM, lambda *_: None)  # of a loop that does not turn

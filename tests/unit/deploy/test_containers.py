@@ -15,7 +15,7 @@ import pytest
 from supervisors import CONTAINERFILE, DEPLOY, documents, instructions, problems
 from typer.main import get_command
 
-from orbitmq.cli import brokers, nameservers, serving
+from orbitmq.cli.servers import brokers, nameservers, serving
 from orbitmq.server.settings import (
     DEFAULT_BROKER_PORT,
     DEFAULT_GRPC_PORT,

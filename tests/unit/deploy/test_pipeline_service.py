@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from supervisors import UNIT, manifest, problems, systemd_analyze, unit
 
-from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.shared.exit_codes import ExitCode
 from orbitmq.spark.pipelines.serving.service import ServiceEnd
 from orbitmq.spark.pipelines.serving.service_file import read_service_file
 
@@ -60,7 +60,7 @@ def test_the_unit_asks_for_nothing_that_it_does_not_need() -> None:
 def test_commands_of_the_unit_are_those_of_the_program() -> None:
     from typer.main import get_command
 
-    from orbitmq.cli.pipelines import app
+    from orbitmq.cli.pipelines.pipelines import app
 
     known = {word for parameter in get_command(app).commands["serve"].params for word in parameter.opts}  # type: ignore[attr-defined]
     for name in ("ExecStart", "ExecStartPre"):

@@ -11,8 +11,8 @@ import pytest
 from supervisors import DEPLOY, logrotate, systemd_analyze, unit
 from typer.main import get_command
 
-from orbitmq.cli import brokers, nameservers
-from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.servers import brokers, nameservers
+from orbitmq.cli.shared.exit_codes import ExitCode
 
 UNITS = {name: DEPLOY / "systemd" / f"orbitmq-{name}.service" for name in ("broker", "nameserver")}
 EXPOSURE_MAX = 30

@@ -12,8 +12,8 @@ from tests.worlds.little_store import LittleStore
 from typer.testing import CliRunner
 
 from orbitmq.broker.saved_access import ACCESS_FILE
-from orbitmq.cli.doctor_checks import Level, take_over
-from orbitmq.cli.stores import app
+from orbitmq.cli.doctor.doctor_checks import Level, take_over
+from orbitmq.cli.stores.stores import app
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import HALF_TOPIC
 from orbitmq.server.takeover import FILE_RULES, QUEUE_RULES, facts_in_files, facts_in_queues, facts_of, refuse

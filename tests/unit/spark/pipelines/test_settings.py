@@ -13,8 +13,8 @@ from typing import Annotated
 
 import pytest
 
-from orbitmq.cli.pipelines import OF_THE_CONTEXT, SPARK
-from orbitmq.cli.shared_options import cluster_options, output_options
+from orbitmq.cli.asking.shared_options import cluster_options, output_options
+from orbitmq.cli.pipelines.pipelines import OF_THE_CONTEXT, SPARK
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.run import Summary

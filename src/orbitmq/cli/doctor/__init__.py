@@ -1,0 +1,1 @@
+"""Checks of this machine, and of a server that runs on it."""

@@ -1,0 +1,1 @@
+"""Commands about messages: show, send, tail, redrive, and transactions."""

@@ -1,0 +1,1 @@
+"""Commands that run jobs on Spark, and those about their archives."""

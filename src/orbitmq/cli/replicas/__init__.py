@@ -1,0 +1,1 @@
+"""Commands about masters, slaves and replicated groups."""

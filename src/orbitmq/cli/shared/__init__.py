@@ -1,0 +1,1 @@
+"""What many commands print and read: results, times, bodies, files, exit codes."""

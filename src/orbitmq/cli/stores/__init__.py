@@ -1,0 +1,1 @@
+"""Commands about store directories and their backups."""

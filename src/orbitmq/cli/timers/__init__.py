@@ -1,0 +1,1 @@
+"""Commands about what is to come: timers, recurring messages, the far tier."""
