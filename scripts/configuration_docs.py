@@ -12,9 +12,17 @@ from pathlib import Path
 
 from generated_pages import write_or_compare
 
-from orbitmq.server.keys import KEYS_OF_ACCESS, Key, KeyStatus, Touches, broker_keys, nameserver_keys, proxy_keys
-from orbitmq.server.settings import ServerSettings, present_value
-from orbitmq.server.values import allowed, to_text
+from orbitmq.server.configuration.keys import (
+    KEYS_OF_ACCESS,
+    Key,
+    KeyStatus,
+    Touches,
+    broker_keys,
+    nameserver_keys,
+    proxy_keys,
+)
+from orbitmq.server.configuration.settings import ServerSettings, present_value
+from orbitmq.server.configuration.values import allowed, to_text
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -22,8 +30,9 @@ INTRODUCTION = """\
 # Configuration
 
 This file is generated from the table of keys by `python scripts/configuration_docs.py`. The table is data:
-[broker_keys.json](../src/orbitmq/server/broker_keys.json), [proxy_keys.json](../src/orbitmq/server/proxy_keys.json) and
-[nameserver_keys.json](../src/orbitmq/server/nameserver_keys.json).
+[broker_keys.json](../src/orbitmq/server/configuration/broker_keys.json),
+[proxy_keys.json](../src/orbitmq/server/configuration/proxy_keys.json) and
+[nameserver_keys.json](../src/orbitmq/server/configuration/nameserver_keys.json).
 
 Keys are RocketMQ's, spelled as in its `broker.conf`, and an existing `broker.conf` can be given as it is, as can
 the `rmq-proxy.json` of a proxy:

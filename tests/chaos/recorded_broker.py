@@ -25,8 +25,9 @@ from tests.chaos.pair_bugs import PLANTED
 from tests.worlds.faults import Call, RecordingFiles
 
 from orbitmq.cli.main import main
-from orbitmq.server import broker_role, lifecycle
-from orbitmq.server.registration import BrokerIdentity
+from orbitmq.server import lifecycle
+from orbitmq.server.roles import broker_role
+from orbitmq.server.roles.registration import BrokerIdentity
 from orbitmq.store.files import OsFiles
 
 AFTER: Final = "after"

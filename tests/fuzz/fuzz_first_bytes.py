@@ -17,7 +17,7 @@ from one_connection import cut, opened_port
 
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.server import PROXY_HEADER_BYTES_MAX
-from orbitmq.server.proxy_protocol import Preamble, read_preamble
+from orbitmq.server.connections.proxy_protocol import Preamble, read_preamble
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 PLAIN = b'\x00\x00\x00\x0e\x00\x00\x00\x0a{"code":34}'

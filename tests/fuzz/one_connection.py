@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.worlds.opened_port import OpenedPort
 
 from orbitmq.clock import ManualClock
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.made_certificate import with_made_certificate
-from orbitmq.server.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.configuration.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.encryption.made_certificate import with_made_certificate
 
 NOW_MS = 1_790_000_000_000
 

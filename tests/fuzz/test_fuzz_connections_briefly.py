@@ -13,12 +13,12 @@ LIMIT_S = 180
 
 PLANTED = {
     "fuzz_first_bytes": """
-import orbitmq.server.first_bytes as first_bytes
-from orbitmq.server.proxy_protocol import Preamble, read_preamble
+import orbitmq.server.connections.first_bytes as first_bytes
+from orbitmq.server.connections.proxy_protocol import Preamble, read_preamble
 first_bytes.read_preamble = lambda data: read_preamble(data) or Preamble(0, None)
 """,
     "fuzz_tls_records": """
-from orbitmq.server.tls import TlsSession
+from orbitmq.server.encryption.tls import TlsSession
 sound = TlsSession.receive
 TlsSession.receive = lambda self, data: sound(self, data) + (b"?" if self.failure is not None else b"")
 """,

@@ -17,11 +17,11 @@ from orbitmq.clock import ManualClock
 from orbitmq.limits.group import GROUP_DISK_WAIT_MS
 from orbitmq.replication.engine_address import EngineAddress, EngineEndpoint
 from orbitmq.replication.settings import ReplicationAck, ReplicationSettings
+from orbitmq.server.configuration.settings import ServerSettings
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.group import broker_member
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_role import GroupRole
-from orbitmq.server.settings import ServerSettings
-from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.settings import StoreSettings
 

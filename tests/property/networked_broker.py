@@ -33,18 +33,18 @@ from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.replication.kept_state import REPLICATION_FILE
-from orbitmq.server.alarm import Alarm
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.fine_timer import LoopTimer
-from orbitmq.server.registration import BrokerIdentity
+from orbitmq.server.configuration.settings import ServerSettings
+from orbitmq.server.connections.descriptors import ConnectionRoom
+from orbitmq.server.process.alarm import Alarm
+from orbitmq.server.process.fine_timer import LoopTimer
+from orbitmq.server.process.surroundings import Surroundings
+from orbitmq.server.process.turn import Turn, Wakeups
 from orbitmq.server.replication import asking, master_tables, replication_role, slave_port
 from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group import broker_member, member_port
 from orbitmq.server.replication.group.group_role import GroupRole
 from orbitmq.server.replication.replication_role import ReplicationRole
-from orbitmq.server.settings import ServerSettings
-from orbitmq.server.surroundings import Surroundings
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.roles.registration import BrokerIdentity
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 

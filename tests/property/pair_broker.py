@@ -15,9 +15,9 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.replication.kept_state import REPLICATION_FILE
 from orbitmq.replication.settings import BrokerKind, ReplicationSettings
+from orbitmq.server.configuration.settings import ServerSettings
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.replication_role import ReplicationRole
-from orbitmq.server.settings import ServerSettings
-from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
 
 GROUP_NAME = "broker-a"

@@ -23,8 +23,8 @@ from tests.worlds.faults import Call, Plan, RecordingFiles
 from orbitmq.errors import StoreError
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.store.files import OsFiles
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE

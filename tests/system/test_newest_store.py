@@ -6,7 +6,7 @@ import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from orbitmq.server.takeover import facts_of
+from orbitmq.server.roles.takeover import facts_of
 from orbitmq.store.files import OsFiles
 from orbitmq.testing import EmbeddedBroker
 

@@ -17,8 +17,8 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.replication_bodies import PromoteRequest, ReseedAnswer, ReseedRequest
 from orbitmq.replication.kept_state import REPLICATION_FILE
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
 
 
 @pytest.fixture

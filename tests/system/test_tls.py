@@ -17,7 +17,7 @@ import orbitmq.sync
 from orbitmq.client import ClientOptions, connect
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
-from orbitmq.server.tls import REFUSAL
+from orbitmq.server.encryption.tls import REFUSAL
 
 from .server_process import ClosedByServer, RawClient, ServedProcess, clean_environment, until
 

@@ -424,7 +424,7 @@ def test_the_log_can_be_json(serve: Callable[..., ServedProcess]) -> None:
     server.stop()
     said = [json.loads(line) for line in server.log().splitlines()]
     # That logger tells when the machine stood still.
-    lines = [line for line in said if line["logger"] != "orbitmq.server.turn"]
+    lines = [line for line in said if line["logger"] != "orbitmq.server.process.turn"]
     assert {line["logger"] for line in lines} == {"orbitmq.store"}
     assert lines[0]["message"] == "a new store"
     assert lines[0]["event"] == "recovery"

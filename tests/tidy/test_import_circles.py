@@ -11,14 +11,18 @@ import orbitmq
 SOURCE = Path(orbitmq.__file__).parent
 
 KNOWN = [
-    ["orbitmq.server.accepted", "orbitmq.server.accepted_connection", "orbitmq.server.listener"],
+    [
+        "orbitmq.server.connections.accepted",
+        "orbitmq.server.connections.accepted_connection",
+        "orbitmq.server.connections.listener",
+    ],
     [
         "orbitmq.server.grpc.accepted_call",
         "orbitmq.server.grpc.call_reader",
         "orbitmq.server.grpc.connection",
         "orbitmq.server.grpc.listener",
     ],
-    ["orbitmq.server.http_connection", "orbitmq.server.http_front"],
+    ["orbitmq.server.monitoring.http_connection", "orbitmq.server.monitoring.http_front"],
     ["orbitmq.server.replication.slave_connection", "orbitmq.server.replication.slave_port"],
 ]
 """A listener makes its connections, and a connection, in what all protocols share and in its own, uses most of its listener: one thing.

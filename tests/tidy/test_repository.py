@@ -208,8 +208,8 @@ def test_every_bound_says_why() -> None:
     [
         ("store/settings.py", "StoreSettings"),
         ("broker/settings.py", "BrokerSettings"),
-        ("server/settings.py", "ListenerSettings"),
-        ("server/settings.py", "WatchSettings"),
+        ("server/configuration/settings.py", "ListenerSettings"),
+        ("server/configuration/settings.py", "WatchSettings"),
         ("nameserver/config.py", "NameServerConfig"),
     ],
 )
@@ -300,8 +300,8 @@ def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
 
 def test_every_variable_of_ours_is_known() -> None:
     """A variable with our prefix that the server does not know would stop its start."""
-    from orbitmq.server.keys import shared_keys
-    from orbitmq.server.sources import OTHER_VARIABLES
+    from orbitmq.server.configuration.keys import shared_keys
+    from orbitmq.server.configuration.sources import OTHER_VARIABLES
 
     reads = re.compile(r"environ|getenv|envvar|export|^[A-Z_]+=|\$\{?ORBITMQ_")
     unknown: set[str] = set()

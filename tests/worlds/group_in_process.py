@@ -21,12 +21,12 @@ from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.replication import member
 from orbitmq.replication.view import View
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
+from orbitmq.server.connections.outbound import Outbound
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.outbound import Outbound
 from orbitmq.server.replication.group import broker_member, engine_calls, founding
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_role import GroupRole
-from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.store.files import Files
 
 SMALL: Final = (

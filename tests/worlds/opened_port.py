@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_network
 from typing import Any
 
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import PortRules, protocols
-from orbitmq.server.tls_settings import TlsMode
-from orbitmq.server.turn import Wakeups
+from orbitmq.server.configuration.tls_settings import TlsMode
+from orbitmq.server.connections.first_bytes import PortRules, protocols
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.process.turn import Wakeups
 
 
 class FiredTimer:

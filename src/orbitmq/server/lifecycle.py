@@ -26,11 +26,10 @@ from orbitmq.access.failures import FailedAttempts
 from orbitmq.clock import Clock, SystemClock, TrustedClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, LogDamagedError, OrbitError
-from orbitmq.server.addresses import endpoint, reachable
-from orbitmq.server.alarm import Alarm
-from orbitmq.server.broker_role import BrokerRole
-from orbitmq.server.certificates import CallsCertificates, CertificateWatch, certificate_of
-from orbitmq.server.descriptors import (
+from orbitmq.server.access.named_users import inner_credentials
+from orbitmq.server.configuration.settings import Role, ServerSettings, default_data_directory
+from orbitmq.server.connections.addresses import endpoint, reachable
+from orbitmq.server.connections.descriptors import (
     ConnectionRoom,
     check_descriptors,
     descriptor_limit,
@@ -38,20 +37,21 @@ from orbitmq.server.descriptors import (
     mapping_limit,
     raise_descriptor_limit,
 )
-from orbitmq.server.fine_timer import fine_timer
-from orbitmq.server.first_bytes import PortRules
-from orbitmq.server.garbage import collect_rarely, keep_what_is_there
-from orbitmq.server.made_certificate import made_certificate, with_made_certificate
-from orbitmq.server.named_users import inner_credentials
-from orbitmq.server.nameserver_role import NameServerRole
-from orbitmq.server.outbound import Calling
-from orbitmq.server.request_queue import RequestQueue
-from orbitmq.server.settings import Role, ServerSettings, default_data_directory
-from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
-from orbitmq.server.supervisor import Supervisor
-from orbitmq.server.surroundings import Surroundings
-from orbitmq.server.turn import Turn, Wakeups
-from orbitmq.server.watch_role import WatchRole
+from orbitmq.server.connections.first_bytes import PortRules
+from orbitmq.server.connections.outbound import Calling
+from orbitmq.server.connections.request_queue import RequestQueue
+from orbitmq.server.encryption.certificates import CallsCertificates, CertificateWatch, certificate_of
+from orbitmq.server.encryption.made_certificate import made_certificate, with_made_certificate
+from orbitmq.server.monitoring.watch_role import WatchRole
+from orbitmq.server.process.alarm import Alarm
+from orbitmq.server.process.fine_timer import fine_timer
+from orbitmq.server.process.garbage import collect_rarely, keep_what_is_there
+from orbitmq.server.process.signals import ProcessSignals, ReloadPart, reads_now
+from orbitmq.server.process.supervisor import Supervisor
+from orbitmq.server.process.surroundings import Surroundings
+from orbitmq.server.process.turn import Turn, Wakeups
+from orbitmq.server.roles.broker_role import BrokerRole
+from orbitmq.server.roles.nameserver_role import NameServerRole
 from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.open_files import BoundedFiles
 from orbitmq.telemetry.logs import BoundedHandler, JsonFormatter, begin_logging

@@ -25,9 +25,9 @@ from orbitmq.client import StoredMessage
 from orbitmq.clock import SystemClock
 from orbitmq.errors import OrbitError
 from orbitmq.limits.testing import EMBEDDED_REST_MS, EMBEDDED_REST_SPINS
-from orbitmq.server.broker_role import BrokerRole
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.server.roles.broker_role import BrokerRole
 from orbitmq.store.writability import SPACE
 from orbitmq.testing.clock import VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.consumed import left_to_do

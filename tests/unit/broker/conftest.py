@@ -22,8 +22,8 @@ from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, Produc
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, request, response
 from orbitmq.protocol.remoting.versions import OUR_VERSION
-from orbitmq.server.runtime_settings import RuntimeSettings
-from orbitmq.server.settings import ServerSettings
+from orbitmq.server.configuration.runtime_settings import RuntimeSettings
+from orbitmq.server.configuration.settings import ServerSettings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store

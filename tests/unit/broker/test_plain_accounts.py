@@ -17,7 +17,7 @@ from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.rooms import BrokerRooms
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.server.plain_files import PlainFiles, read_plain_folder
+from orbitmq.server.access.plain_files import PlainFiles, read_plain_folder
 
 PUT, DELETE = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG
 WHITE = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG

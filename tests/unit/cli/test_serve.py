@@ -18,7 +18,7 @@ from tests.worlds.listening_ports import ports_in_a_row
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request
-from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 
 
 class Served(NamedTuple):

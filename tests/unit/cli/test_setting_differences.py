@@ -11,7 +11,7 @@ from two_brokers import TwoBrokers, have_settings
 
 from orbitmq.cli.clusters.setting_differences import OF_ALL, OF_MASTERS, differences_of
 from orbitmq.client.admin import Broker
-from orbitmq.server.keys import KeyStatus, broker_keys
+from orbitmq.server.configuration.keys import KeyStatus, broker_keys
 
 Run = Callable[..., Ran]
 A, B, SLAVE = Broker("Main", "a", 0, "a:1"), Broker("Main", "b", 0, "b:1"), Broker("Main", "a", 1, "a:2")

@@ -18,7 +18,7 @@ from orbitmq.client.connect_settings import (
 )
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.signing import Credentials
-from orbitmq.server.sources import OTHER_VARIABLES
+from orbitmq.server.configuration.sources import OTHER_VARIABLES
 
 HUSH = "hush-2"
 

@@ -16,7 +16,7 @@ from supervisors import CONTAINERFILE, DEPLOY, documents, instructions, problems
 from typer.main import get_command
 
 from orbitmq.cli.servers import brokers, nameservers, serving
-from orbitmq.server.settings import (
+from orbitmq.server.configuration.settings import (
     DEFAULT_BROKER_PORT,
     DEFAULT_GRPC_PORT,
     DEFAULT_HTTP_PORT,
@@ -26,7 +26,7 @@ from orbitmq.server.settings import (
     ServerSettings,
     load_settings,
 )
-from orbitmq.server.watching import PATHS
+from orbitmq.server.monitoring.watching import PATHS
 
 APPS = {"serve": serving.app, "broker": brokers.app, "nameserver": nameservers.app}
 PORTS = {DEFAULT_NAMESERVER_PORT, DEFAULT_BROKER_PORT, DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT}

@@ -100,7 +100,7 @@ def test_every_rule_is_whole_and_its_runbook_exists() -> None:
 
 
 def test_the_example_of_a_scrape_names_the_default_port_and_the_rules() -> None:
-    from orbitmq.server.settings import DEFAULT_HTTP_PORT
+    from orbitmq.server.configuration.settings import DEFAULT_HTTP_PORT
 
     example = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     assert example["rule_files"] == ["alerts.yml"]

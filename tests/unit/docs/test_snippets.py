@@ -29,8 +29,8 @@ from tests.worlds.listening_ports import ports_in_a_row
 from orbitmq.cli.main import root
 from orbitmq.cli.mqadmin_aliases import ALIASES
 from orbitmq.clock import ManualClock
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage

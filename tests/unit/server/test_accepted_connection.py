@@ -14,9 +14,9 @@ from orbitmq.errors import ProtocolError
 from orbitmq.limits.server import HANDLED_AT_ONCE_MAX
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server.accepted_connection import AcceptedConnection
-from orbitmq.server.listener import Listener, ListenerLimits
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections.accepted_connection import AcceptedConnection
+from orbitmq.server.connections.listener import Listener, ListenerLimits
+from orbitmq.server.process.turn import Turn, Wakeups
 
 
 class Line(msgspec.Struct):

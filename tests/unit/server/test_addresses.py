@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.addresses import ANY_ADDRESSES, advertised_address
+from orbitmq.server.connections.addresses import ANY_ADDRESSES, advertised_address
 
 
 def test_the_configured_address_wins() -> None:
@@ -46,5 +46,5 @@ def test_without_any_network_it_is_loopback(monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr(socket.socket, "connect", unreachable, raising=False)
-    monkeypatch.setattr("orbitmq.server.addresses.socket.socket.connect", unreachable, raising=False)
+    monkeypatch.setattr("orbitmq.server.connections.addresses.socket.socket.connect", unreachable, raising=False)
     assert advertised_address("", "0.0.0.0") == "127.0.0.1"

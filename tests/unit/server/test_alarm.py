@@ -11,9 +11,9 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
-from orbitmq.server.alarm import NOTHING_DUE, Alarm
-from orbitmq.server.fine_timer import LoopTimer
-from orbitmq.server.turn import Turn
+from orbitmq.server.process.alarm import NOTHING_DUE, Alarm
+from orbitmq.server.process.fine_timer import LoopTimer
+from orbitmq.server.process.turn import Turn
 
 MS = 1_000_000
 

@@ -16,7 +16,8 @@ from tests.worlds.certificates import Authority, Pair
 
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.certificates import (
+from orbitmq.server.configuration.tls_settings import ClientCertificates, TlsMode, TlsSettings
+from orbitmq.server.encryption.certificates import (
     CallsCertificates,
     CertificateFiles,
     calls_context,
@@ -24,8 +25,7 @@ from orbitmq.server.certificates import (
     server_context,
     validity_ms,
 )
-from orbitmq.server.made_certificate import CERTIFICATE_FILE, KEY_FILE, with_made_certificate
-from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
+from orbitmq.server.encryption.made_certificate import CERTIFICATE_FILE, KEY_FILE, with_made_certificate
 from orbitmq.units import DAY_MS
 
 NOW_MS = 1_800_000_000_000

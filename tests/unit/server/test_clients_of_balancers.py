@@ -27,15 +27,15 @@ from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, encode, request
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.requests import Action
-from orbitmq.server import first_bytes
-from orbitmq.server.accepted import AcceptedPeer
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import PortRules, protocols
-from orbitmq.server.listener import Listener
-from orbitmq.server.proxy_protocol import Preamble
-from orbitmq.server.tls import TlsTransport
-from orbitmq.server.tls_settings import TlsMode, TlsSettings
-from orbitmq.server.turn import Turn
+from orbitmq.server.configuration.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.connections import first_bytes
+from orbitmq.server.connections.accepted import AcceptedPeer
+from orbitmq.server.connections.first_bytes import PortRules, protocols
+from orbitmq.server.connections.listener import Listener
+from orbitmq.server.connections.proxy_protocol import Preamble
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.encryption.tls import TlsTransport
+from orbitmq.server.process.turn import Turn
 
 BALANCER, KNOWN, STRANGER = "10.0.0.1", "203.0.113.7", "203.0.113.8"
 ANN = User("ann", "secret-of-ann")

@@ -17,8 +17,8 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server.accepted import AcceptedPeer
-from orbitmq.server.connection_states import (
+from orbitmq.server.connections.accepted import AcceptedPeer
+from orbitmq.server.connections.connection_states import (
     CONNECTION_TABLE,
     OUTPUT_TABLE,
     ConnectionEvent,
@@ -26,8 +26,8 @@ from orbitmq.server.connection_states import (
     OutputEvent,
     OutputState,
 )
-from orbitmq.server.listener import Listener, ListenerLimits
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections.listener import Listener, ListenerLimits
+from orbitmq.server.process.turn import Turn, Wakeups
 
 CONNECTION = """
                INPUT_ENDED    REQUESTS_DONE  END      WRITTEN  CUT      LOST

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.server import DESCRIPTORS_MAX, FILES_MIN, OPEN_FILES_MAX
-from orbitmq.server.descriptors import (
+from orbitmq.server.connections.descriptors import (
     DESCRIPTORS_MIN,
     MAPPINGS_USUAL,
     OTHER_MAPPINGS,

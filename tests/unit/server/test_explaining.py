@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.explaining import Fate, explain, problem_of
-from orbitmq.server.settings import Role
+from orbitmq.server.configuration.explaining import Fate, explain, problem_of
+from orbitmq.server.configuration.settings import Role
 
 BOTH = frozenset(Role)
 OF_AN_OLD_BLOG = """\

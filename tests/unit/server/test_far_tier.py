@@ -8,8 +8,8 @@ import pytest
 from tests.unit.server.test_watching import free_port, settings_of
 
 from orbitmq.errors import StoreLockedError
-from orbitmq.server.far_tier import far_folders
 from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.roles.far_tier import far_folders
 from orbitmq.store.files import OsFiles
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orbitmq.server import fine_timer as module
-from orbitmq.server.fine_timer import DescriptorTimer, FineTimer, LoopTimer, fine_timer, whole_ms
+from orbitmq.server.process import fine_timer as module
+from orbitmq.server.process.fine_timer import DescriptorTimer, FineTimer, LoopTimer, fine_timer, whole_ms
 
 MS = 1_000_000
 LIMIT_S = 10

@@ -12,11 +12,11 @@ from tests.worlds.opened_port import HeardPort, NoSocket, OpenedPort
 
 from orbitmq.clock import ManualClock
 from orbitmq.limits.server import HANDSHAKES_MAX
-from orbitmq.server import first_bytes
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import Opening
-from orbitmq.server.tls import REFUSAL, TlsTransport
-from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
+from orbitmq.server.configuration.tls_settings import ClientCertificates, TlsMode, TlsSettings
+from orbitmq.server.connections import first_bytes
+from orbitmq.server.connections.first_bytes import Opening
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.encryption.tls import REFUSAL, TlsTransport
 
 PLAIN = b"\0\0\0\x10plain frame"
 BALANCER = "10.0.0.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from orbitmq.server.held_bytes import HeldBytes
+from orbitmq.server.connections.held_bytes import HeldBytes
 
 MOST = 1_000
 

@@ -16,9 +16,9 @@ from orbitmq.clock import ManualClock
 from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.limits.server import HTTP_LATE_ANSWERS_MAX
 from orbitmq.protocol.remoting.requests import Action
-from orbitmq.server import http_access
-from orbitmq.server.http_access import HttpAccess
-from orbitmq.server.http_front import HttpAnswer, HttpRequest
+from orbitmq.server.monitoring import http_access
+from orbitmq.server.monitoring.http_access import HttpAccess
+from orbitmq.server.monitoring.http_front import HttpAnswer, HttpRequest
 
 GET_CLUSTER = Entry(read_resource("Cluster:C"), frozenset({Action.GET}), ("10.0.0.0/8",), Decision.ALLOW)
 PUB_TOPIC = Entry(read_resource("Topic:*"), frozenset({Action.PUB}), (), Decision.ALLOW)

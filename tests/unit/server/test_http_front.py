@@ -11,10 +11,10 @@ import pytest
 from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import HTTP_CONNECTIONS_MAX, HTTP_REQUEST_BYTES_MAX
-from orbitmq.server import http_connection
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.http_front import HttpAnswer, HttpFront, HttpRequest
-from orbitmq.server.turn import Wakeups
+from orbitmq.server.connections.descriptors import ConnectionRoom
+from orbitmq.server.monitoring import http_connection
+from orbitmq.server.monitoring.http_front import HttpAnswer, HttpFront, HttpRequest
+from orbitmq.server.process.turn import Wakeups
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

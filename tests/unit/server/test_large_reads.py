@@ -11,8 +11,8 @@ from tests.unit.server.test_listener import ECHO, Rig
 from orbitmq.clock import ManualClock
 from orbitmq.limits.server import LARGE_READ_BYTES, READ_PIECE_BYTES, TURN_SLICE_MS
 from orbitmq.protocol.remoting.frame import encode, request
-from orbitmq.server import large_reads
-from orbitmq.server.large_reads import LargeReads
+from orbitmq.server.connections import large_reads
+from orbitmq.server.connections.large_reads import LargeReads
 
 
 class Noted:

@@ -15,8 +15,8 @@ from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreL
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 

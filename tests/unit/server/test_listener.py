@@ -17,10 +17,10 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server import listener
-from orbitmq.server.accepted import AcceptedPeer
-from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, ListenerLimits
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections import listener
+from orbitmq.server.connections.accepted import AcceptedPeer
+from orbitmq.server.connections.listener import SECOND_PORT_REFUSES, Listener, ListenerLimits
+from orbitmq.server.process.turn import Turn, Wakeups
 
 ECHO, SILENT, BROKEN, PARTS, LATER, CLOSE, PAUSE = 10, 11, 12, 13, 14, 15, 16
 Run = Callable[[Callable[[], Awaitable[None]]], None]

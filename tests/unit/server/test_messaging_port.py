@@ -166,7 +166,7 @@ SERVES_NOBODY = """
 import asyncio, sys
 from pathlib import Path
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 
 async def life():
     overrides = Overrides(data=Path(sys.argv[1]), nameserver_port=0, broker_port=0)

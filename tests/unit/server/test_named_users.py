@@ -12,8 +12,8 @@ from orbitmq.access.policies import Acl
 from orbitmq.access.users import User, UserType
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.signing import Credentials
-from orbitmq.server.access_settings import AccessSettings
-from orbitmq.server.named_users import NamedUsers, inner_credentials, named_users
+from orbitmq.server.access.named_users import NamedUsers, inner_credentials, named_users
+from orbitmq.server.configuration.access_settings import AccessSettings
 
 INNER = json.dumps({"accessKey": "inner", "secretKey": "marked-1"})
 INITIAL = json.dumps({"username": "first", "password": "marked-2", "userType": "Normal"})

@@ -14,9 +14,9 @@ import pytest
 from orbitmq.access.users import ACCESS_FILE, User, UserType
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError, OrbitError
-from orbitmq.server.access_settings import AccessSettings
-from orbitmq.server.opened_access import open_access, read_key_file
-from orbitmq.server.settings import ServerSettings
+from orbitmq.server.access.opened_access import open_access, read_key_file
+from orbitmq.server.configuration.access_settings import AccessSettings
+from orbitmq.server.configuration.settings import ServerSettings
 from orbitmq.store.files import OsFiles
 
 NAMED = AccessSettings(

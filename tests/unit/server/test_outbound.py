@@ -15,9 +15,9 @@ from orbitmq.limits.server import FILES_MIN, OUTBOUND_PAUSE_FIRST_MS
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.signing import Credentials
-from orbitmq.server import outbound as outbound_module
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.outbound import Calling, Notices, Outbound, split_address
+from orbitmq.server.connections import outbound as outbound_module
+from orbitmq.server.connections.descriptors import ConnectionRoom
+from orbitmq.server.connections.outbound import Calling, Notices, Outbound, split_address
 
 Behave = Callable[[Command, asyncio.StreamWriter], Awaitable[None]]
 

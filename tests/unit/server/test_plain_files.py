@@ -18,9 +18,9 @@ from orbitmq.access.plain.yaml_text import Value, read_yaml
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX
-from orbitmq.server import plain_files
-from orbitmq.server.plain_files import PlainFiles, PlainWatch, read_plain_folder
-from orbitmq.server.turn import Wakeups
+from orbitmq.server.access import plain_files
+from orbitmq.server.access.plain_files import PlainFiles, PlainWatch, read_plain_folder
+from orbitmq.server.process.turn import Wakeups
 from orbitmq.store.worker import InlineWorker
 
 T = TypeVar("T")

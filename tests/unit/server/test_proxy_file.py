@@ -9,8 +9,8 @@ import pytest
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.server import PROXY_FILE_BYTES_MAX
-from orbitmq.server.proxy_file import FILE, check_switches
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.server.configuration.proxy_file import FILE, check_switches
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
 
 OFF = {"authenticationEnabled": False, "authorizationEnabled": False, "aclEnable": False}
 

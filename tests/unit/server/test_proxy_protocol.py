@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.server import PROXY_HEADER_BYTES_MAX, PROXY_LINE_BYTES_MAX
-from orbitmq.server.proxy_protocol import Preamble, read_preamble
+from orbitmq.server.connections.proxy_protocol import Preamble, read_preamble
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 

@@ -13,7 +13,7 @@ from orbitmq.protocol.names import GRPC_ENDPOINTS_NAMESPACE as NAMESPACE
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server.registration import Registrar
+from orbitmq.server.roles.registration import Registrar
 
 HERE = "10.0.0.1:8081"
 
@@ -116,7 +116,7 @@ async def test_a_name_server_that_does_not_take_it_is_told_of_once_and_has_the_b
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.server.test_registration.Watched", Refusing)
-    with caplog.at_level(logging.INFO, "orbitmq.server.published_endpoint"):
+    with caplog.at_level(logging.INFO, "orbitmq.server.roles.published_endpoint"):
         async with Rig() as rig:
             server, address = await rig.name_server()
             registrar = registrar_of(rig, address)
@@ -124,7 +124,7 @@ async def test_a_name_server_that_does_not_take_it_is_told_of_once_and_has_the_b
             await renewed(rig, registrar, server)
             assert registrar.registered[address]
             await registrar.stop()
-    lines = [record for record in caplog.records if record.name == "orbitmq.server.published_endpoint"]
+    lines = [record for record in caplog.records if record.name == "orbitmq.server.roles.published_endpoint"]
     assert [record.levelname for record in lines] == ["WARNING"]
     assert "not this one" in lines[0].getMessage()
 

@@ -23,10 +23,10 @@ from orbitmq.protocol.remoting.bodies import (
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server import registration as module
-from orbitmq.server.listener import Listener
-from orbitmq.server.registration import RETRY, BrokerIdentity, Registrar
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections.listener import Listener
+from orbitmq.server.process.turn import Turn, Wakeups
+from orbitmq.server.roles import registration as module
+from orbitmq.server.roles.registration import RETRY, BrokerIdentity, Registrar
 
 WHO = BrokerIdentity("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 
@@ -235,7 +235,7 @@ async def test_name_server_that_is_down_holds_up_nobody(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REGISTRATION_RETRY_FIRST_MS", 1)
-    monkeypatch.setattr("orbitmq.server.outbound.OUTBOUND_PAUSE_FIRST_MS", 0)
+    monkeypatch.setattr("orbitmq.server.connections.outbound.OUTBOUND_PAUSE_FIRST_MS", 0)
     async with Rig() as rig:
         up, at_up = await rig.name_server()
         gone, at_gone = await rig.name_server()
@@ -272,7 +272,7 @@ async def test_a_name_server_that_lost_the_broker_gets_everything_again() -> Non
 
 async def test_a_restarted_name_server_is_told_without_waiting_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REGISTRATION_RETRY_FIRST_MS", 1)
-    monkeypatch.setattr("orbitmq.server.outbound.OUTBOUND_PAUSE_FIRST_MS", 0)
+    monkeypatch.setattr("orbitmq.server.connections.outbound.OUTBOUND_PAUSE_FIRST_MS", 0)
     async with Rig() as rig:
         _, address = await rig.name_server()
         registrar = rig.registrar(address)

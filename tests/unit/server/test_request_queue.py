@@ -17,11 +17,11 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server import listener
-from orbitmq.server.accepted import AcceptedPeer
-from orbitmq.server.listener import Listener, ListenerLimits
-from orbitmq.server.request_queue import CLOCK_EVERY, RequestQueue
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections import listener
+from orbitmq.server.connections.accepted import AcceptedPeer
+from orbitmq.server.connections.listener import Listener, ListenerLimits
+from orbitmq.server.connections.request_queue import CLOCK_EVERY, RequestQueue
+from orbitmq.server.process.turn import Turn, Wakeups
 
 SLICE_NS = TURN_SLICE_MS * 1_000_000
 

@@ -11,8 +11,8 @@ from orbitmq.clock import SystemClock
 from orbitmq.nameserver.server import SERVED_CODES
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.requests import REQUESTS, RequestServer
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.store.files import OsFiles
 
 

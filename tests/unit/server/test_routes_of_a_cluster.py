@@ -16,8 +16,8 @@ from orbitmq.protocol.grpc.messages import Code, QueryRouteRequest, QueryRouteRe
 from orbitmq.protocol.grpc.routes import endpoints_of
 from orbitmq.protocol.names import GRPC_ENDPOINTS_NAMESPACE
 from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.server.configuration.settings import Role
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Role
 
 USED = endpoints_of("mq.example", 443)
 

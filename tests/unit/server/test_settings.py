@@ -8,9 +8,9 @@ import pytest
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.grpc.rpcs import Rpc
-from orbitmq.server.runtime_settings import shown_settings
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
-from orbitmq.server.tls_settings import ClientCertificates
+from orbitmq.server.configuration.runtime_settings import shown_settings
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.server.configuration.tls_settings import ClientCertificates
 from orbitmq.store.settings import FlushDiskType
 
 BOTH = (Role.NAMESERVER, Role.BROKER)

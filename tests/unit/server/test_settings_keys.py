@@ -14,8 +14,8 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.protocol.java_properties import parse_properties
 from orbitmq.replication.settings import ReplicationSettings
-from orbitmq.server.access_settings import AccessSettings
-from orbitmq.server.keys import (
+from orbitmq.server.configuration.access_settings import AccessSettings
+from orbitmq.server.configuration.keys import (
     Key,
     KeyStatus,
     KeyTable,
@@ -27,7 +27,7 @@ from orbitmq.server.keys import (
     proxy_keys,
     shared_keys,
 )
-from orbitmq.server.settings import (
+from orbitmq.server.configuration.settings import (
     GrpcSettings,
     ListenerSettings,
     Overrides,
@@ -37,8 +37,8 @@ from orbitmq.server.settings import (
     load_settings,
     present_value,
 )
-from orbitmq.server.tls_settings import TlsSettings
-from orbitmq.server.values import parse, to_text
+from orbitmq.server.configuration.tls_settings import TlsSettings
+from orbitmq.server.configuration.values import parse, to_text
 from orbitmq.store.settings import StoreSettings
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "configuration"

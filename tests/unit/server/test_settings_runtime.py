@@ -9,8 +9,8 @@ import pytest
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
-from orbitmq.server.runtime_settings import RuntimeSettings, shown_settings
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.server.configuration.runtime_settings import RuntimeSettings, shown_settings
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.signals import ProcessSignals, ReloadPart, reads_now
-from orbitmq.server.supervisor import Supervisor
+from orbitmq.server.process.signals import ProcessSignals, ReloadPart, reads_now
+from orbitmq.server.process.supervisor import Supervisor
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 
 
@@ -163,7 +163,7 @@ async def test_the_first_reason_for_a_stop_counts(log: BoundedHandler) -> None:
 SLOW_START = """
 import asyncio, pathlib, signal, sys, time
 from orbitmq.server import lifecycle
-from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 
 async def start(process, store_is_open):
     if sys.argv[2] == "open":
@@ -208,7 +208,7 @@ def test_a_stop_during_a_start_is_heeded_and_told(tmp_path: Path, stage: str, co
 def test_a_signal_that_comes_while_the_server_is_loaded_waits(tmp_path: Path) -> None:
     """A rotation of logs would end a broker that begins."""
     source = (
-        "import signal\nfrom orbitmq.server.signals import hold_signals, let_signals\nhold_signals()\n"
+        "import signal\nfrom orbitmq.server.process.signals import hold_signals, let_signals\nhold_signals()\n"
         "signal.raise_signal(signal.SIGUSR1)\nsignal.signal(signal.SIGUSR1, lambda *_: print('heard'))\nlet_signals()"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=50, check=False)

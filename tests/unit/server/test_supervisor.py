@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.clock import ManualClock
-from orbitmq.server.signals import ProcessSignals
-from orbitmq.server.supervisor import Supervisor
+from orbitmq.server.process.signals import ProcessSignals
+from orbitmq.server.process.supervisor import Supervisor
 from orbitmq.telemetry.logs import BoundedHandler
 
 

@@ -16,7 +16,7 @@ from orbitmq.cli.doctor.doctor_checks import Level, take_over
 from orbitmq.cli.stores.stores import app
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import HALF_TOPIC
-from orbitmq.server.takeover import FILE_RULES, QUEUE_RULES, facts_in_files, facts_in_queues, facts_of, refuse
+from orbitmq.server.roles.takeover import FILE_RULES, QUEUE_RULES, facts_in_files, facts_in_queues, facts_of, refuse
 from orbitmq.store.files import OsFiles
 
 FILES = OsFiles()

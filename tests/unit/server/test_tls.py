@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.worlds.certificates import Authority
 
-from orbitmq.server import tls
-from orbitmq.server.certificates import server_context
-from orbitmq.server.tls import AHEAD_BYTES, TlsSession, TlsTransport
-from orbitmq.server.tls_settings import TlsSettings
+from orbitmq.server.configuration.tls_settings import TlsSettings
+from orbitmq.server.encryption import tls
+from orbitmq.server.encryption.certificates import server_context
+from orbitmq.server.encryption.tls import AHEAD_BYTES, TlsSession, TlsTransport
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from tests.worlds.certificates import Authority
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.frame import Command, decode, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.first_bytes import Opening, PortRules
-from orbitmq.server.http_front import HttpAnswer, HttpFront, HttpRequest
-from orbitmq.server.listener import Listener, ListenerLimits
-from orbitmq.server.tls_settings import TlsMode, TlsSettings
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.configuration.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.connections.descriptors import ConnectionRoom
+from orbitmq.server.connections.first_bytes import Opening, PortRules
+from orbitmq.server.connections.listener import Listener, ListenerLimits
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.monitoring.http_front import HttpAnswer, HttpFront, HttpRequest
+from orbitmq.server.process.turn import Turn, Wakeups
 
 ECHO, PARTS, CLOSE = 10, 11, 12
 Test = Callable[["World"], Awaitable[None]]

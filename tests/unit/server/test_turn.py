@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from orbitmq.clock import ManualClock
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.process.turn import Turn, Wakeups
 
 
 class Recorder:

@@ -16,11 +16,11 @@ from tests.worlds.listening_ports import ports_in_a_row
 
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import PortTakenError
-from orbitmq.server import watch_role
-from orbitmq.server.http_front import HttpAnswer, HttpRequest
+from orbitmq.server.configuration.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
-from orbitmq.server.watching import UnreadyReason, Watching
+from orbitmq.server.monitoring import watch_role
+from orbitmq.server.monitoring.http_front import HttpAnswer, HttpRequest
+from orbitmq.server.monitoring.watching import UnreadyReason, Watching
 from orbitmq.store.message import NewMessage
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, one

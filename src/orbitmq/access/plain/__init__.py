@@ -5,5 +5,5 @@
     yaml_text   the text of a file; the only module that needs PyYAML
     table       the accounts of all files
 
-The files themselves are with whoever reads them: `orbitmq.server.plain_files`.
+The files themselves are with whoever reads them: `orbitmq.server.access.plain_files`.
 """

@@ -62,7 +62,7 @@ def differences_of(shown: Sequence[tuple[Broker, Mapping[str, str]]]) -> list[Di
 
 def finding(difference: Difference) -> str:
     """The values with their brokers, and what to do, for people."""
-    from orbitmq.server.keys import broker_keys
+    from orbitmq.server.configuration.keys import broker_keys
 
     values = "; ".join(f"{value or 'nothing'} at {', '.join(brokers)}" for value, brokers in difference.brokers.items())
     key = broker_keys().find(difference.key)

@@ -67,7 +67,7 @@ def all_checks(
     data: Path, host: str, ports: Ports, clock: Clock | None = None, config: Path | None = None
 ) -> list[Result]:
     """All checks in the order in which a start would meet them. `config`: whose limits of disk use count, where it can be used."""
-    from orbitmq.server.descriptors import mapping_limit
+    from orbitmq.server.connections.descriptors import mapping_limit
 
     clock = clock or SystemClock()
     return [
@@ -90,8 +90,8 @@ def all_checks(
 
 def configuration(file: Path) -> list[Result]:
     """Whether a server would start with this file, and what in it means nothing here."""
-    from orbitmq.server.explaining import Fate, explain, problem_of
-    from orbitmq.server.settings import Role
+    from orbitmq.server.configuration.explaining import Fate, explain, problem_of
+    from orbitmq.server.configuration.settings import Role
 
     roles = frozenset(Role)
     remedy = f"orbitmq config check {file} tells of each key"
@@ -147,7 +147,7 @@ def compression() -> list[Result]:
 
 def open_files(soft: int, hard: int, mappings: int) -> list[Result]:
     """File descriptors, for connections and files of the store, and mappings of files. A server raises the soft limit itself."""
-    from orbitmq.server.descriptors import OTHER_MAPPINGS, ConnectionRoom, file_room
+    from orbitmq.server.connections.descriptors import OTHER_MAPPINGS, ConnectionRoom, file_room
 
     descriptors = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     connections = ConnectionRoom(descriptors).open_max
@@ -174,7 +174,7 @@ def open_files(soft: int, hard: int, mappings: int) -> list[Result]:
 def store_settings(config: Path | None) -> StoreSettings:
     """Those of a configuration file; the defaults without one, or where a server would not start with it."""
     from orbitmq.errors import ConfigurationError
-    from orbitmq.server.settings import Role, load_settings
+    from orbitmq.server.configuration.settings import Role, load_settings
     from orbitmq.store.settings import StoreSettings
 
     if config is None:
@@ -218,7 +218,7 @@ def disk_space(usage: DiskUsage, settings: StoreSettings) -> Result:
 
 def take_over(data: Path) -> list[Result]:
     """What keeps a broker from starting on a store that RocketMQ wrote."""
-    from orbitmq.server.takeover import facts_of
+    from orbitmq.server.roles.takeover import facts_of
     from orbitmq.store.files import OsFiles
 
     facts = facts_of(data, OsFiles()) if data.is_dir() else []

@@ -134,7 +134,7 @@ async def facts_of(address: str) -> dict[str, str]:
     from orbitmq.errors import OrbitError
     from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
     from orbitmq.protocol.remoting.frame import request
-    from orbitmq.server.outbound import PLAIN, Calling
+    from orbitmq.server.connections.outbound import PLAIN, Calling
     from orbitmq.server.replication.asking import call_once
 
     for calling in (PLAIN, Calling(tls=trusting_anybody)):

@@ -46,8 +46,8 @@ def check(
 
     Exit code 0: it would start; 1: it would not.
     """
-    from orbitmq.server.explaining import explain, problem_of
-    from orbitmq.server.settings import Role
+    from orbitmq.server.configuration.explaining import explain, problem_of
+    from orbitmq.server.configuration.settings import Role
 
     roles = frozenset(Role) if role is RoleName.BOTH else frozenset({Role(role.value)})
     rows = [

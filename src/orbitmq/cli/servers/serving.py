@@ -140,14 +140,14 @@ def run_roles(
     proxy_config: Path | None = None,
 ) -> None:
     """Read the configuration and serve until told to stop; leaves with the exit code."""
-    from orbitmq.server.garbage import collect_rarely
+    from orbitmq.server.process.garbage import collect_rarely
 
     collect_rarely()  # before what is imported now
-    from orbitmq.server.signals import hold_signals, let_signals
+    from orbitmq.server.process.signals import hold_signals, let_signals
 
     hold_signals()
     from orbitmq.server import lifecycle
-    from orbitmq.server.settings import Overrides, Role, load_settings
+    from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 
     log_format = _asked_format(flags or [])
     try:

@@ -25,7 +25,7 @@ from orbitmq.cli.shared.output import note, print_json, show_record, show_rows
 from orbitmq.cli.stores.backups import add_to
 
 if TYPE_CHECKING:
-    from orbitmq.server.settings import ServerSettings
+    from orbitmq.server.configuration.settings import ServerSettings
     from orbitmq.store.check import CheckReport
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> N
     """Check a store: every record, consume queue unit, index entry and pending timer against the commit log."""
     import msgspec
 
-    from orbitmq.server.takeover import facts_of
+    from orbitmq.server.roles.takeover import facts_of
     from orbitmq.store.check import Finding, check_store
     from orbitmq.store.files import OsFiles
     from orbitmq.timing.rocketmq.check import check_timers
@@ -151,7 +151,7 @@ def hand_over(
     import msgspec
 
     from orbitmq.clock import SystemClock
-    from orbitmq.server.handing_over import hand_over, look
+    from orbitmq.server.roles.handing_over import hand_over, look
     from orbitmq.store.files import OsFiles
 
     own = _settings_of(directory, config, settings)
@@ -191,7 +191,7 @@ def mend(
 
     import msgspec
 
-    from orbitmq.server.outbound import split_address
+    from orbitmq.server.connections.outbound import split_address
     from orbitmq.server.replication.mending_by_hand import mend_by_hand
 
     try:
@@ -305,7 +305,7 @@ def _show_report(report: CheckReport) -> None:
 
 def _settings_of(directory: Path, config: ConfigOption, settings: SetOption) -> ServerSettings:
     """What a broker would serve that directory with."""
-    from orbitmq.server.settings import Overrides, Role, load_settings
+    from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 
     return load_settings(
         roles=[Role.BROKER],

@@ -23,8 +23,8 @@ from orbitmq.protocol.grpc.message_prefix import with_prefix
 from orbitmq.protocol.grpc.rpcs import Shape
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.http2.frames import ErrorCode
-from orbitmq.server.accepted_connection import AcceptedConnection
-from orbitmq.server.connection_states import ConnectionEvent
+from orbitmq.server.connections.accepted_connection import AcceptedConnection
+from orbitmq.server.connections.connection_states import ConnectionEvent
 from orbitmq.server.grpc.accepted_call import AcceptedCall, CallMessage
 from orbitmq.server.grpc.call_reader import CallReader
 

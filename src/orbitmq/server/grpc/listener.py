@@ -20,11 +20,11 @@ from orbitmq.limits.grpc import PREFACE_MS
 from orbitmq.limits.server import STOP_GRACE_MS
 from orbitmq.protocol.grpc.call_tally import CallTally
 from orbitmq.protocol.http2.figures import Http2Figures
-from orbitmq.server.accepted_connection import AcceptedConnection
-from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.first_bytes import PortRules
-from orbitmq.server.listener import Handler, Listener, ListenerLimits, PortTraffic
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.connections.accepted_connection import AcceptedConnection
+from orbitmq.server.connections.descriptors import ConnectionRoom
+from orbitmq.server.connections.first_bytes import PortRules
+from orbitmq.server.connections.listener import Handler, Listener, ListenerLimits, PortTraffic
+from orbitmq.server.process.turn import Turn, Wakeups
 from orbitmq.units import NS_PER_MS
 
 if TYPE_CHECKING:

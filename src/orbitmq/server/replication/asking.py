@@ -37,10 +37,10 @@ from orbitmq.protocol.remoting.replication_bodies import (
 from orbitmq.protocol.replication.opening import encode_opening
 from orbitmq.replication.epoch_marks import encode_marks
 from orbitmq.replication.ticket_office import adopt_epochs
-from orbitmq.server.outbound import Calling, Outbound
-from orbitmq.server.registration import BrokerIdentity
+from orbitmq.server.connections.outbound import Calling, Outbound
 from orbitmq.server.replication.far_copies import FarCopies
 from orbitmq.server.replication.kept_file import KeptFile
+from orbitmq.server.roles.registration import BrokerIdentity
 from orbitmq.store.commit_log import CommitLog
 
 PROCESS_ID_BYTES: Final = 8

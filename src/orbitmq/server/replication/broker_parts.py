@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from orbitmq.server.surroundings import Surroundings
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.store import MessageStore
 from orbitmq.store.writability import COPY
@@ -15,7 +15,7 @@ from orbitmq.timing.appending import NOT_ATTACHED, Appenders
 if TYPE_CHECKING:
     from orbitmq.broker.derived_state import DerivedState
     from orbitmq.broker.table_records.table_records import TableRecords
-    from orbitmq.server.registration import Registrar
+    from orbitmq.server.roles.registration import Registrar
 
 logger = logging.getLogger("orbitmq.replication")
 

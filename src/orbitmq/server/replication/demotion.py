@@ -20,7 +20,7 @@ from orbitmq.protocol.remoting.replication_bodies import DemoteRequest, PromoteA
 from orbitmq.replication.copies import CopyState
 from orbitmq.replication.kept_state import KeptState
 from orbitmq.replication.log_relation import LogRelation
-from orbitmq.server.outbound import split_address
+from orbitmq.server.connections.outbound import split_address
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.group_places import GroupPlaces
 from orbitmq.store.store import MessageStore

@@ -24,7 +24,7 @@ from orbitmq.replication.classic.closing import LinkClosed, LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
 from orbitmq.replication.classic.slave_link import ReportedEnd, SlaveLink, SlaveLinkState
 from orbitmq.replication.transfer_rate import TransferRate
-from orbitmq.server.turn import Turn
+from orbitmq.server.process.turn import Turn
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
 

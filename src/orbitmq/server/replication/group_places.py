@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.replication.kept_state import Demoted
 
 if TYPE_CHECKING:
-    from orbitmq.server.registration import Registrar
+    from orbitmq.server.roles.registration import Registrar
 
 logger = logging.getLogger("orbitmq.replication")
 

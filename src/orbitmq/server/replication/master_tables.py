@@ -20,7 +20,7 @@ from orbitmq.limits.replication import TABLE_CALL_MS, TABLES_FIRST_MS, TABLES_LO
 from orbitmq.protocol.remoting.bodies import KVTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
-from orbitmq.server.outbound import Calling, Outbound
+from orbitmq.server.connections.outbound import Calling, Outbound
 
 logger = logging.getLogger("orbitmq.replication")
 

@@ -15,11 +15,11 @@ from orbitmq.errors import LogDamagedError, OrbitError
 from orbitmq.limits.replication import MASTER_LIVES_MS, MEND_AT_START_PAUSE_MS, MEND_AT_START_TRIES
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import request
-from orbitmq.server.registration import group_in
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.asking import call_once, log_range
 from orbitmq.server.replication.group_places import SLAVE_PORT_STEP
 from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
-from orbitmq.server.surroundings import Surroundings
+from orbitmq.server.roles.registration import group_in
 
 logger = logging.getLogger("orbitmq.replication")
 

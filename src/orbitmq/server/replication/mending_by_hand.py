@@ -12,12 +12,12 @@ from pathlib import Path
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import StoreError
-from orbitmq.server.certificates import CallsCertificates
-from orbitmq.server.named_users import inner_credentials
-from orbitmq.server.outbound import Calling
+from orbitmq.server.access.named_users import inner_credentials
+from orbitmq.server.configuration.settings import ServerSettings
+from orbitmq.server.connections.outbound import Calling
+from orbitmq.server.encryption.certificates import CallsCertificates
 from orbitmq.server.replication.asking import log_range
 from orbitmq.server.replication.stopped_log import DamagedPlace, StoppedLog
-from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import OsFiles
 
 

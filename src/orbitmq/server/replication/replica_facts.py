@@ -30,7 +30,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.replication.copies import Copy, CopyState
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.units import NS_PER_MS
 
 if TYPE_CHECKING:

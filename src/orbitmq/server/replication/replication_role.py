@@ -32,7 +32,7 @@ from orbitmq.replication.kept_state import DIRECTORY_ID_BYTES, Demoted
 from orbitmq.replication.range_answers import OwnLog
 from orbitmq.replication.settings import BrokerKind
 from orbitmq.replication.ticket_office import FollowRefused
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.server.replication.asking import Asking
 from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.far_copies import FarCopies

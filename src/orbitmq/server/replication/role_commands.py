@@ -29,6 +29,7 @@ from orbitmq.protocol.remoting.replication_bodies import (
 )
 from orbitmq.replication.kept_state import Demoted
 from orbitmq.replication.settings import BrokerKind
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.asking import Asking, MasterUnasked
 from orbitmq.server.replication.demotion import Demotion, DemotionRefused, Successor, SuccessorUnknown
 from orbitmq.server.replication.group_places import GroupPlaces
@@ -38,7 +39,6 @@ from orbitmq.server.replication.promotion import Promotion, PromotionRefused
 from orbitmq.server.replication.reseeding import Reseeding, ReseedRefused
 from orbitmq.server.replication.role_changes import RoleChanges
 from orbitmq.server.replication.slave_port import SlavePort
-from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from orbitmq.replication.classic.master_link import MasterLink, MasterLinkState
 from orbitmq.replication.copies import Copy
 from orbitmq.replication.tickets import TicketRefusal
 from orbitmq.replication.transfer_rate import TransferRate
-from orbitmq.server.addresses import endpoint, peer_address
+from orbitmq.server.connections.addresses import endpoint, peer_address
 from orbitmq.server.replication.slave_port import SlavePort
 
 logger = logging.getLogger("orbitmq.replication")

@@ -26,9 +26,9 @@ from orbitmq.replication.classic.log_extent import LogExtent, LogRead
 from orbitmq.replication.classic.whole_records import unsound_at
 from orbitmq.replication.gates import CopiesGate
 from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
-from orbitmq.server.first_bytes import protocols
-from orbitmq.server.listening import bound_address, opened
-from orbitmq.server.surroundings import Surroundings
+from orbitmq.server.connections.first_bytes import protocols
+from orbitmq.server.connections.listening import bound_address, opened
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
 

@@ -113,7 +113,7 @@ def test_another_package_of_the_same_names_may_be_in_the_process() -> None:
 def test_a_server_does_not_load_protobuf_before_it_is_needed() -> None:
     program = (
         "import sys\n"
-        "import orbitmq, orbitmq.cli.main, orbitmq.cli.servers.serving, orbitmq.server.broker_role, orbitmq.protocol.grpc\n"
+        "import orbitmq, orbitmq.cli.main, orbitmq.cli.servers.serving, orbitmq.server.roles.broker_role, orbitmq.protocol.grpc\n"
         "print([name for name in sys.modules if name.startswith('google')])\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -25,16 +25,16 @@ from orbitmq.protocol.grpc.open_call import OpenCall
 from orbitmq.protocol.http2.connection import Http2Connection
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.configuration.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.connections.first_bytes import PortRules
+from orbitmq.server.connections.listener import ListenerLimits
+from orbitmq.server.connections.request_queue import RequestQueue
+from orbitmq.server.encryption.certificates import CertificateFiles
+from orbitmq.server.encryption.made_certificate import CERTIFICATE_FILE, made_certificate
 from orbitmq.server.grpc.connection import GrpcConnection
 from orbitmq.server.grpc.listener import GrpcListener
 from orbitmq.server.grpc.metrics import GrpcMetrics
-from orbitmq.server.listener import ListenerLimits
-from orbitmq.server.made_certificate import CERTIFICATE_FILE, made_certificate
-from orbitmq.server.request_queue import RequestQueue
-from orbitmq.server.tls_settings import TlsMode, TlsSettings
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.process.turn import Turn, Wakeups
 from orbitmq.telemetry.metric import Value
 
 LIMIT_S = 60

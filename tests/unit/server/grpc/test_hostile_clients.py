@@ -19,10 +19,10 @@ from orbitmq.limits.grpc import REQUEST_BYTES_MAX, SEND_REQUEST_BYTES_MAX, STREA
 from orbitmq.protocol.grpc.call_error import GrpcStatus
 from orbitmq.protocol.grpc.message_prefix import with_prefix
 from orbitmq.protocol.http2.frames import PREFACE, ErrorCode
-from orbitmq.server.accepted_connection import AcceptedConnection
+from orbitmq.server.connections.accepted_connection import AcceptedConnection
+from orbitmq.server.connections.held_bytes import HeldBytes
+from orbitmq.server.connections.listener import ListenerLimits
 from orbitmq.server.grpc import listener as listener_module
-from orbitmq.server.held_bytes import HeldBytes
-from orbitmq.server.listener import ListenerLimits
 
 
 @asynccontextmanager

@@ -23,9 +23,9 @@ from orbitmq.protocol.grpc.messages import (
     SystemProperties,
 )
 from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.server.connections.listener import ListenerLimits
 from orbitmq.server.grpc.listener import GrpcListener
-from orbitmq.server.listener import ListenerLimits
-from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.process.turn import Turn, Wakeups
 
 COUNT = 100
 

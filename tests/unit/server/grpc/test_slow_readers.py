@@ -12,7 +12,7 @@ from tests.worlds.grpc_client import Client
 
 from orbitmq.limits.server import UNSENT_BYTES_MAX, UNSENT_SHARE, WRITE_HIGH_WATER_BYTES
 from orbitmq.protocol.grpc.message_prefix import PREFIX_BYTES, with_prefix
-from orbitmq.server.listener import ListenerLimits
+from orbitmq.server.connections.listener import ListenerLimits
 
 MEGABYTE = 1_000_000
 

@@ -14,8 +14,8 @@ from orbitmq.protocol.replication.frames import encode_transfer_head
 from orbitmq.replication.classic.closing import LinkEnd
 from orbitmq.replication.classic.link_settings import LinkSettings
 from orbitmq.replication.classic.slave_link import SlaveLinkState
+from orbitmq.server.process.turn import Turn
 from orbitmq.server.replication.following import Following
-from orbitmq.server.turn import Turn
 
 
 class FakeTransport:

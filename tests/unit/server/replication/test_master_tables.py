@@ -17,7 +17,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, response
-from orbitmq.server.outbound import PLAIN
+from orbitmq.server.connections.outbound import PLAIN
 from orbitmq.server.replication.master_tables import MasterTables
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.led import LedByRocketMQ

@@ -16,9 +16,9 @@ from tests.worlds.listening_ports import ports_in_a_row
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.replication.frames import encode_report
 from orbitmq.replication.classic.closing import LinkEnd
-from orbitmq.server.http_front import HttpRequest
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.server.monitoring.http_front import HttpRequest
 from orbitmq.store.message import NewMessage
 
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500", "grpcEnable=false")

@@ -32,7 +32,7 @@ from orbitmq.protocol.remoting.replication_bodies import (
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.replica_steps import ReplicaRole
 from orbitmq.replication.view import View, view_after_restore
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.server.replication.asking import call_once
 from orbitmq.server.replication.reseeding import decide_aside, why_not_aside
 

@@ -26,7 +26,7 @@ import msgspec
 
 from orbitmq.protocol.remoting.bodies import HaClientRuntime, HaConnectionRuntime, HaRuntimeInfo
 from orbitmq.replication.replica_steps import ReplicaRole
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.server.replication.replica_facts import PREFIX, ReplicaSlave
 
 if TYPE_CHECKING:

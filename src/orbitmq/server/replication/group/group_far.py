@@ -26,11 +26,11 @@ from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
 from orbitmq.replication.kept_state import FarStorage
 from orbitmq.replication.ticket_office import FollowRefused
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.asking import call_once
 from orbitmq.server.replication.group.link_source import OwnName
 from orbitmq.server.replication.kept_file import KeptFile
 from orbitmq.server.replication.shared_storage import SharedStorage
-from orbitmq.server.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
 from orbitmq.timing.far.far_timers import FarTimers

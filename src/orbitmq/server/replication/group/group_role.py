@@ -16,7 +16,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.limits.group import GROUP_LEAVE_MS
 from orbitmq.protocol.remoting.bodies import HaRuntimeInfo
 from orbitmq.protocol.remoting.replication_bodies import FollowAnswer, FollowRequest
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.server.replication.broker_parts import BrokerParts
 from orbitmq.server.replication.group.broker_member import BrokerMember
 from orbitmq.server.replication.group.group_facts import facts_of, status_of, trouble_of

@@ -18,7 +18,7 @@ from orbitmq.replication.classic.log_extent import LogExtent, LogRead
 from orbitmq.replication.classic.whole_records import unsound_at
 from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import FollowSession
-from orbitmq.server.surroundings import Surroundings
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.log_stream import LogStream
 from orbitmq.replication.replica_steps import FollowSession
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.group.link_source import LinkSource
 from orbitmq.server.replication.group.member_port import MemberPort
 from orbitmq.server.replication.group.member_sender import MemberSender
-from orbitmq.server.surroundings import Surroundings
 
 logger = logging.getLogger("orbitmq.replication")
 

@@ -29,12 +29,12 @@ from orbitmq.protocol.replication.member_frames import (
 )
 from orbitmq.replication.replica_steps import Message
 from orbitmq.replication.slave_callers import is_peer, may_follow_unnamed
-from orbitmq.server.addresses import endpoint, peer_address
-from orbitmq.server.first_bytes import protocols
-from orbitmq.server.listening import bound_address, opened
+from orbitmq.server.connections.addresses import endpoint, peer_address
+from orbitmq.server.connections.first_bytes import protocols
+from orbitmq.server.connections.listening import bound_address, opened
+from orbitmq.server.process.surroundings import Surroundings
 from orbitmq.server.replication.group.link_source import OwnName
 from orbitmq.server.replication.group.member_messages import KINDS, check
-from orbitmq.server.surroundings import Surroundings
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.replication")

@@ -39,7 +39,7 @@ from orbitmq.limits.server import OUTBOUND_CONNECT_MS
 from orbitmq.protocol.replication.member_frames import GREETING_BYTES, GROUP_MAGIC, read_greeting
 from orbitmq.replication import replica_steps as steps
 from orbitmq.replication.log_stream import LogStream
-from orbitmq.server.outbound import split_address
+from orbitmq.server.connections.outbound import split_address
 from orbitmq.server.replication.group.link_source import LinkSource
 from orbitmq.server.replication.group.member_messages import encode
 from orbitmq.units import NS_PER_MS

@@ -20,8 +20,8 @@ from orbitmq.protocol.remoting.frame import request
 from orbitmq.protocol.remoting.replication_bodies import ForgetRequest, PromoteRequest
 from orbitmq.protocol.replication.member_frames import GROUP_MAGIC
 from orbitmq.replication.view import first_view
+from orbitmq.server.configuration.settings import Overrides, Role, load_settings
 from orbitmq.server.lifecycle import ServerProcess
-from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.units import NS_PER_MS
 
 PULL = {

@@ -20,7 +20,7 @@ from orbitmq.protocol.replication.member_frames import (
     read_greeting,
 )
 from orbitmq.replication import replica_steps as steps
-from orbitmq.server.addresses import endpoint
+from orbitmq.server.connections.addresses import endpoint
 from orbitmq.server.replication.group.member_messages import encode
 
 HELLO = MemberHello(LINK_VERSION, "DefaultCluster", "trio", "b", "a", "b" * 32, "b-life", 1)

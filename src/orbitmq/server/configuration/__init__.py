@@ -1,0 +1,1 @@
+"""Where settings come from, what they mean, and what becomes of a change while a server runs."""

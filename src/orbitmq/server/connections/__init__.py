@@ -1,0 +1,1 @@
+"""Connections to the ports for remoting, and those that a server makes."""
