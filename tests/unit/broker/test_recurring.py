@@ -304,7 +304,7 @@ async def test_what_the_client_refuses_itself(mq: orbitmq.Client) -> None:
         await mq.recurring.put("bad", "reports", b"x", every=60, start=datetime(2026, 1, 1))
     with pytest.raises(MessageIllegalError, match="body"):
         await mq.recurring.put("bad", "reports", b"x" * (limits.RECURRENCE_BODY_BYTES_MAX + 1), every=60)
-    with pytest.raises(ConfigurationError, match="RECURRENCE_PREVIEW_MAX"):
+    with pytest.raises(ConfigurationError, match=f"a whole number 1 to {limits.RECURRENCE_PREVIEW_MAX}"):
         await mq.recurring.next_runs("bad", 5_000)
 
 

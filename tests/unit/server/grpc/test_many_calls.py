@@ -12,10 +12,12 @@ from tests.worlds.http2_frames import data, headers, settings
 from orbitmq.limits.grpc import QUEUED_CALLS_MAX
 from orbitmq.protocol.grpc.message_prefix import with_prefix
 from orbitmq.protocol.http2.frames import PREFACE
+from orbitmq.server.connections import accepted_connection
 from orbitmq.server.grpc import connection
 from orbitmq.server.grpc.connection import GrpcConnection
 
 MANY = 200
+FOREVER_NS = 1 << 60
 FIELDS = [
     (b":method", b"POST"),
     (b":scheme", b"http"),
@@ -43,8 +45,10 @@ async def calls_before_that_of_another(it: Port) -> int:
     flood, _ = connected(it)
     other, _ = connected(it)
     await asyncio.sleep(0)
-    flood.data_received(calls(b"many", MANY))
-    other.data_received(calls(b"one", 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accepted_connection, "SLICE_NS", FOREVER_NS)  # else a slow machine ends the turn between the two
+        flood.data_received(calls(b"many", MANY))
+        other.data_received(calls(b"one", 1))
     assert it.calls.seen == []
     while len(it.calls.seen) < MANY + 1:  # noqa: ASYNC110
         await asyncio.sleep(0)
