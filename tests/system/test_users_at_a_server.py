@@ -72,4 +72,4 @@ def test_what_was_answered_survives_a_kill_and_the_disk_tells_no_password(tmp_pa
     assert "secret-of" not in log
     assert "user 'root' at 127.0.0.1:" in log
     assert "AUTH_UPDATE_USER username=shop; password: ****** -> ******" in log
-    assert "AUTH_CREATE_ACL subject=User:shop; policies: none -> Custom Allow Get on Cluster:*" in log
+    assert "AUTH_CREATE_ACL subject=User:shop; Custom policy on Cluster:*: none -> Allow Get" in log
