@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
 sys.path[:0] = [
+    str(HERE.parents[1]),
     str(HERE.parents[1] / "benchmarks" / "spark"),
     str(HERE.parents[1] / "benchmarks"),
     str(HERE),

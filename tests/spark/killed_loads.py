@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "system"), str(HERE)]
 
 from class_archive import quick_environment  # noqa: E402
 from process_family import descendants, end_process, python_workers  # noqa: E402

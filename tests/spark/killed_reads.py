@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "system"), str(HERE)]
 
 from process_family import descendants, end_process  # noqa: E402
 from server_process import ServedProcess  # noqa: E402

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "system"), str(HERE)]
 
 from class_archive import quick_environment  # noqa: E402
 from killed_driver import DUE_WITHIN_S, LATER, WRITTEN, Kind, Plant, expected  # noqa: E402
