@@ -17,6 +17,9 @@ import socket
 import sys
 import time
 from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server_process import send_fields
 

@@ -13,6 +13,9 @@ import select
 import socket
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server_process import send_fields
 
