@@ -7,8 +7,8 @@ anew, and the batch goes on only if its queues still stand where it begins: some
 Rules of this file
 1. The numbers are compared in the very snapshot that the commit is put upon, every time.
 2. A commit names its batch. Where the put did not say that it stored it, the version that was tried is read: it is of this batch, of
-   another one, or not there. Only in the last case is the same version tried again. That it was stored is believed, and seen by whoever
-   opens the table next (`check_stored`), who reads that version anyway: reading it here as well were two requests more of an object store.
+   another one, or not there. Only in the last case is the same version tried again. That it was stored is believed, and seen when the table
+   is opened next (`stored`), which reads that version anyway: reading it here as well were two requests more of an object store.
 3. Files are proved by name and size before anything is put.
 """
 
@@ -112,14 +112,17 @@ def commit(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> int:
     ) from failure
 
 
-def check_stored(table: TableLog, version: int, batch: ArchiveBatch) -> None:
-    """Raises StoreDamagedError unless a version is the one that was put for a batch. Right behind `open` it asks the storage nothing."""
-    token = table.token_of(version)
+def stored(table: TableLog, snapshot: Snapshot, batch: ArchiveBatch) -> Snapshot:
+    """As `commit`, and the table opened behind it, which has the batch. StoreDamagedError where it does not."""
+    version = commit(table, snapshot, batch)
+    snapshot = table.open()
+    token = table.token_of(version)  # has just been read
     if token != batch.token:
         raise StoreDamagedError(
             f"version {version} of the archive was stored, and is {'not there' if token is None else 'another one'} now",
             remedy="somebody replaced the table, or the storage lost what it had: run the archive again, it takes what is missing",
         )
+    return snapshot
 
 
 def check_place(snapshot: Snapshot, batch: ArchiveBatch) -> None:

@@ -36,7 +36,7 @@ from orbitmq.limits.spark import ARCHIVE_IMPORT_ROWS
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.durable import make_directory, replace_content
 from orbitmq.spark.log_files.places import FilePlace, causes_of, place_at
-from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, commit
+from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, stored
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.landing import FileForm, Landing
 from orbitmq.spark.pipelines.archiving.reached import (
@@ -145,7 +145,7 @@ def import_archive(old: str, new: str) -> ImportDone:
     table, snapshot = begun(new, form, columns)
     kinds = kinds_of(columns) if files else {}
     begins = dict.fromkeys(ends)
-    commit(table, snapshot, ArchiveBatch(token=token, files=[*files, *broken], begins=begins, ends=ends, columns=kinds))
+    stored(table, snapshot, ArchiveBatch(token=token, files=[*files, *broken], begins=begins, ends=ends, columns=kinds))
     return ImportDone(rows=_sum(files), quarantined=_sum(broken), files=len(files))
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.limits.spark import ARCHIVE_MERGED_ROWS
+from orbitmq.spark.archives import plain_table
 from orbitmq.spark.log_files.places import storage_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.storage import table_place
@@ -51,7 +52,7 @@ def keep_latest(place: str, to: str, topics: Sequence[str] = ()) -> int:
 
     topics: only these; the same in every run. ConfigurationError where either is something else, or the archive lacks a column.
     """
-    archive = opened(place)
+    archive = plain_table(place)  # rows are read from its files
     form = form_of(archive, place)
     schema = pa.schema(archive.schema().to_arrow())
     check_columns(place, schema.names, _NEEDED, "a table of latest rows")

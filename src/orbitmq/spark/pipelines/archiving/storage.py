@@ -7,11 +7,13 @@ Rules of this file
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.fs as fs
 
 from orbitmq.errors import ConfigurationError
@@ -43,13 +45,38 @@ def table_place(text: str) -> FilePlace:
             remedy="say region and server in the environment instead: AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP",
         )
     from deltalake.exceptions import DeltaError
-    from deltalake.fs import DeltaStorageHandler
 
     try:
-        handler = DeltaStorageHandler(text)
+        handler = _handler()(text)
     except (DeltaError, OSError, ValueError) as error:
         raise ConfigurationError(f"{text} is no place of an archive: {error}") from error
     return FilePlace(fs.PyFileSystem(handler), "", text)
+
+
+@functools.cache
+def _handler() -> type[Any]:
+    """Of files of delta-rs, which takes bytes alone, and gets buffers from a stream of pyarrow that is written to from Python."""
+    from deltalake.fs import DeltaStorageHandler
+
+    class Handler(DeltaStorageHandler):
+        def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
+            return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
+
+    return Handler
+
+
+class _TakesBuffers:
+    """A file that is written to."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        written: int = self._file.write(bytes(data))
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def table_url(text: str) -> str:

@@ -43,6 +43,8 @@ FORM_VERSION: Final = 1
 _CLOCK: Final = SystemClock()
 _WRITTEN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"})
 """What a table may ask of its writers, beyond what all of them do."""
+_REFUSED_VERSIONS: Final = (6,)
+"""Of the protocol for writers, from before features had names: identity columns."""
 
 
 class SourceKind(StrEnum):
@@ -317,7 +319,11 @@ def check_protocol(table: DeltaTable, place: str) -> None:
     """Raises ConfigurationError where a table asks its writers for what delta-rs does not do: it would refuse each commit."""
     asked = table.protocol()
     missing = sorted(set(asked.writer_features or ()) - _WRITTEN_FEATURES)
-    if missing or asked.min_writer_version > ARCHIVE_WRITER_VERSION_MAX:
+    if (
+        missing
+        or asked.min_writer_version in _REFUSED_VERSIONS
+        or asked.min_writer_version > ARCHIVE_WRITER_VERSION_MAX
+    ):
         raise ConfigurationError(
             f"{place} asks its writers for {', '.join(missing) or f'version {asked.min_writer_version}'}, which this orbitmq does not do",
             remedy="drop the feature from the table, or archive into another directory",

@@ -72,7 +72,8 @@ class ArchivePlan(NamedTuple):
     missing: int = 0
     """Messages that were to be archived and are gone, where that is allowed."""
     begins: Mapping[str, int] = {}
-    """Numbers that are stored before the first piece: times of logs (`since`), and queues that lost messages, once these are counted."""
+    """Numbers that are stored before the first piece: what `since` left out of queues and logs, and queues that lost messages, once these
+    are counted."""
 
 
 class TaskDone(msgspec.Struct, frozen=True, kw_only=True):

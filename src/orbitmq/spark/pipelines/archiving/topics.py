@@ -4,6 +4,8 @@ Rules of this file
 1. Ranges of a queue come in order, so an archive that stops between two batches stands at one offset in every queue.
 2. What the archive has not and the queue has no more is a loss: an error, or counted where that is allowed.
 3. A queue that began anew is always an error: its offsets are in the archive already.
+4. Where a queue begins behind its oldest message, as `since` says, that place is noted before its first range: the next run, whatever it
+   is told, goes on there.
 """
 
 from __future__ import annotations
@@ -75,6 +77,8 @@ class Topics:
         first = resolve(cluster, options.starting, fresh, late_is_error=False, fail=options.fail_on_data_loss)
         for queue, place in first.items():
             places[queue] = extents[queue].high if place is None else place
+            if place is not None and place > extents[queue].low:
+                behind[queue] = place
         found = [
             QueueRange(queue, places[queue], extent.high)
             for queue, extent in extents.items()

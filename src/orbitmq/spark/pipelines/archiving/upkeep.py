@@ -87,7 +87,8 @@ def delete_key(place: str, key: str, topic: str | None = None) -> int:
 def vacuum(place: str, older_than_ms: int, *, dry_run: bool = False) -> list[str]:
     """Remove files that no version of that age needs, those of attempts that were never committed among them; their names.
 
-    Versions before then cannot be read any more. ConfigurationError for less than a batch may take.
+    Versions before then cannot be read any more. ConfigurationError for less than a batch may take, and for a table that may have deletion
+    vectors.
     """
     if older_than_ms < ARCHIVE_BATCH_MS_MAX:
         raise ConfigurationError(
@@ -95,6 +96,11 @@ def vacuum(place: str, older_than_ms: int, *, dry_run: bool = False) -> list[str
             remedy=f"keep at least {ARCHIVE_BATCH_MS_MAX // HOUR_MS} hours",
         )
     table = _writable(place)
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        raise ConfigurationError(
+            f"another engine may delete rows of {place} by deletion vectors, whose files delta-rs takes for those that nobody needs",
+            remedy="vacuum it with that engine, or drop the feature deletionVectors there",
+        )
     before = table.version()
     with table_failures(place):
         removed = table.vacuum(

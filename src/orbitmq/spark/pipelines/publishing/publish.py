@@ -119,7 +119,7 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     from orbitmq.spark.archives import plain_table
     from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
     from orbitmq.spark.pipelines.archiving.storage import table_place
-    from orbitmq.spark.pipelines.archiving.table import opened
+    from orbitmq.spark.pipelines.archiving.table import opened, table_failures
 
     table = plain_table(settings.table)
     place, folder = table_place(settings.table), place_at(settings.checkpoint)
@@ -128,6 +128,8 @@ def changes(spark: SparkSession, *, settings: ChangesSettings, run: Run = ALONE)
     rows = versions = broken = 0
     stopped = False
     with held(folder), run.progress.stage("changes", None) as stage:
+        with table_failures(settings.table):  # whoever had the checkpoint until now may have written a later version
+            table.update_incremental()
         written = written_of(folder, settings, str(table.metadata().id), table.version())
         check_history(log, settings, written)
         for version in range(written.next, table.version() + 1):

@@ -14,7 +14,7 @@ import pytest
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.limits.spark import ARCHIVE_STORAGE_TRIES
-from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, check_stored, commit
+from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, LandedFile, Snapshot, commit, stored
 
 COLUMNS = {"topic": "string"}
 
@@ -235,15 +235,19 @@ def test_what_was_put_is_read_by_who_opens_the_table_behind_it_and_not_twice() -
     table = FakeTable()
     snapshot = table.open()
     batch = batch_of(table, snapshot, 10)
-    version = commit(table, snapshot, batch)
+    assert commit(table, snapshot, batch) == 1
     assert "token" not in table.steps
-    check_stored(table, version, batch)
-    table.versions[version] = ("another", [], {})
-    with pytest.raises(StoreDamagedError, match="version 1 of the archive was stored, and is another one now"):
-        check_stored(table, version, batch)
-    del table.versions[version]
-    with pytest.raises(StoreDamagedError, match="is not there now"):
-        check_stored(table, version, batch)
+    snapshot = table.open()
+    snapshot = stored(table, snapshot, batch_of(table, snapshot, 20))
+    assert snapshot.applications == {"q": 20}
+    assert table.steps[-2:] == ["open", "token"]
+    table.before["open"] = [lambda: table.versions.__setitem__(3, ("another", [], {}))]
+    with pytest.raises(StoreDamagedError, match="version 3 of the archive was stored, and is another one now"):
+        stored(table, snapshot, batch_of(table, snapshot, 30))
+    snapshot = table.open()
+    table.before["open"] = [lambda: table.versions.pop()]
+    with pytest.raises(StoreDamagedError, match="version 4 of the archive was stored, and is not there now"):
+        stored(table, snapshot, batch_of(table, snapshot, 30))
 
 
 def test_a_file_that_is_gone_or_another_is_not_committed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.limits.spark import ARCHIVE_STORAGE_TRIES
 from orbitmq.spark.pipelines.archiving import upkeep
 from orbitmq.spark.pipelines.archiving.archive import archive
+from orbitmq.spark.pipelines.archiving.importing import import_archive
 from orbitmq.spark.pipelines.archiving.table import ArchiveTable
 from orbitmq.spark.pipelines.run import Summary
 
@@ -22,6 +24,7 @@ from .one_process import OneProcess
 
 PLACE = "s3://lake/archive"
 STEP = 10
+VECTORS = Path(__file__).parents[4] / "vectors"
 VERSION = r"PUT .*_delta_log/\d"
 
 
@@ -112,6 +115,29 @@ def test_a_batch_that_was_stored_and_is_not_there_is_told(
             run(log)
     assert run(log).rows_written == STEP
     check(log)
+
+
+def test_a_broken_message_is_in_the_quarantine(store: ObjectStore, log: Log) -> None:
+    path = next(log.root.rglob("0*"))
+    path.write_bytes(path.read_bytes().replace(b"row 3", b"row X"))
+    done = run(log)
+    assert (done.rows_written, done.rows_quarantined) == (STEP - 1, 1)
+    assert run(log).rows_read == 0
+    assert upkeep.vacuum(PLACE, upkeep.ARCHIVE_BATCH_MS_MAX) == []
+
+
+def test_an_import_that_was_stored_and_is_not_there_is_told(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody opens the table behind it, and its old archive may be deleted: it looks itself."""
+    with tarfile.open(VECTORS / "archives" / "before-delta.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    with monkeypatch.context() as patch:
+        patch.setattr(ArchiveTable, "put", lambda *_: None)
+        with pytest.raises(StoreDamagedError, match="version 1 of the archive was stored, and is not there now"):
+            import_archive(str(tmp_path / "topics"), PLACE)
+    assert import_archive(str(tmp_path / "topics"), PLACE).rows == 13
+    assert sum(count.rows for count in upkeep.counts(PLACE)) == 13
 
 
 def test_two_owners_at_once_store_every_message_once(store: ObjectStore, log: Log) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 
@@ -29,6 +30,8 @@ from orbitmq.spark.quarantine import Quarantine
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.plan import QueueRange
+
+from .one_process import OneProcess
 
 NAMES = ("topic", "body", "queueOffset", "storeTimestamp")
 
@@ -90,6 +93,25 @@ def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monk
         for _ in range(2)
     ]
     assert [summary.rows_skipped for summary in summaries] == [6, 0]
+
+
+def test_where_since_had_a_queue_begin_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run dies in its first batch; the second one is not told since when, and might be told another time."""
+    session: Any = OneProcess()
+    monkeypatch.setattr("orbitmq.spark.pipelines.archiving.topics.extents_of", lambda *_: {QUEUE: Extent(0, 10)})
+    with ScriptedBroker(10) as broker:
+        given = {"to": str(tmp_path / "archive"), "name_server": broker.address, "topic": ["orders"]}
+        with monkeypatch.context() as patch:
+            patch.setattr("orbitmq.spark.pipelines.archiving.topics.resolve", lambda *_, **__: {QUEUE: 6})
+            patch.setattr("orbitmq.spark.pipelines.archiving.tasks.said_by", failing)
+            with pytest.raises(RuntimeError, match="died"):
+                archive(session, **given, since_ms=1_700_000_000_000)
+        assert archive(session, **given).rows_written == 4
+    assert sorted(DeltaTable(given["to"]).to_pyarrow_table()["queueOffset"].to_pylist()) == [6, 7, 8, 9]
+
+
+def failing(*_: object) -> None:
+    raise RuntimeError("died")
 
 
 def test_a_pattern_that_is_none_is_refused_before_anything_begins(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.spark.pipelines.archiving import upkeep
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
+from orbitmq.spark.pipelines.archiving.latest import keep_latest
 from orbitmq.spark.pipelines.archiving.reached import queue_application
 from orbitmq.spark.pipelines.archiving.table import ArchiveForm, SourceKind, begun
 
@@ -90,6 +92,28 @@ def test_vacuum_takes_what_nobody_needs_and_nothing_young(tmp_path: Path) -> Non
     assert DeltaTable(tmp_path, version=2).to_pyarrow_table().num_rows == 20, "what was merged a moment ago is not old"
     with pytest.raises(ConfigurationError, match="keep at least 24 hours"):
         upkeep.vacuum(str(tmp_path), ARCHIVE_BATCH_MS_MAX - 1)
+
+
+def test_a_table_that_may_have_deletion_vectors_is_not_vacuumed(tmp_path: Path) -> None:
+    """delta-rs takes the file of one for a file that nobody needs, and the table opens no more."""
+    add(tmp_path, range(10))
+    vector = tmp_path / "deletion_vector_aff3ed9e-55bd-45f7-a3df-6d00276e1dd7.bin"
+    vector.write_bytes(b"x")
+    os.utime(vector, (1_700_000_000, 1_700_000_000))
+    named = ["deletionVectors"]
+    asked = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": named, "writerFeatures": named}
+    version = tmp_path / "_delta_log" / "00000000000000000002.json"
+    version.write_text(
+        json.dumps({"protocol": asked}) + "\n" + json.dumps({"commitInfo": {"operation": "UPGRADE"}}) + "\n"
+    )
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match="by deletion vectors, whose files"):
+            upkeep.vacuum(str(tmp_path), WEEK_MS, dry_run=dry_run)
+    assert vector.exists()
+    with pytest.raises(ConfigurationError, match="asks its readers for deletionVectors"):
+        keep_latest(str(tmp_path), str(tmp_path / "latest"))
+    add(tmp_path, range(10, 20))
+    assert upkeep.compact(str(tmp_path)) == {"files_before": 2, "files_after": 1}, "delta-rs leaves out what is deleted"
 
 
 def test_offsets_are_counted_against_rows(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
+from orbitmq.spark.pipelines.publishing import publish
 from orbitmq.spark.pipelines.publishing.plan import FEED_PROPERTY, VersionPlan, Where, plan_version
 from orbitmq.spark.pipelines.publishing.publish import ChangesSettings, WrittenVersions, check_history, written_of
 
@@ -84,6 +89,26 @@ def test_a_checkpoint_is_of_one_table_and_one_topic(tmp_path: Path) -> None:
     (tmp_path / "changes.json").write_text("{")
     with pytest.raises(StoreDamagedError, match="cannot be read"):
         written_of(folder, settings(tmp_path), "id-1", 3)
+
+
+def test_a_version_that_the_run_before_wrote_while_this_one_began_is_no_older_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, folder = tmp_path / "table", tmp_path / "checkpoint"
+    write_deltalake(place, rows(1))
+
+    @contextmanager
+    def held_behind_another(_: object) -> Iterator[None]:
+        write_deltalake(place, rows(2), mode="append")
+        folder.mkdir()
+        written = {"table": str(DeltaTable(place).metadata().id), "to": "changes", "next": 2}
+        (folder / "changes.json").write_text(json.dumps(written))
+        yield
+
+    monkeypatch.setattr(publish, "held", held_behind_another)
+    spark: Any = None
+    done = publish.changes(spark, table=str(place), to="changes", name_server="ns:1", checkpoint=str(folder))
+    assert (done.rows_written, done.details["next_version"]) == (0, 2)
 
 
 def test_another_history_under_the_same_numbers_is_refused(tmp_path: Path) -> None:
