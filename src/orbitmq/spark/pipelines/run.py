@@ -9,10 +9,10 @@ Rules of this file
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Protocol, Self
 
@@ -59,18 +59,24 @@ class StopRequest:
     """Whether the run is to end after its current batch. May be set from any thread, and is never taken back."""
 
     def __init__(self) -> None:
-        self._event: Final = threading.Event()
-
-    @property
-    def requested(self) -> bool:
-        return self._event.is_set()
+        self.requested = False
+        self._heard: Final[SimpleQueue[None]] = SimpleQueue()
+        """A signal is heard between two instructions of the main thread, which may hold the lock of an event that it waits for."""
 
     def request(self) -> None:
-        self._event.set()
+        self.requested = True
+        self._heard.put(None)
 
     def wait(self, duration_ms: int) -> bool:
         """Let time pass; returns early, and True, as soon as the run is to stop."""
-        return self._event.wait(duration_ms / 1000)
+        if self.requested:
+            return True
+        try:
+            self._heard.get(timeout=duration_ms / 1000)
+        except Empty:
+            return self.requested
+        self._heard.put(None)  # for the next one that waits
+        return True
 
     @contextmanager
     def on_signals(self, tell: Callable[[], None] | None = None) -> Iterator[Self]:
@@ -82,9 +88,10 @@ class StopRequest:
         def note(number: int, _: FrameType | None) -> None:
             if self.requested and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            if not self.requested and tell is not None:
+            is_first = not self.requested
+            self.request()  # before anybody is told, which may fail or take its time
+            if is_first and tell is not None:
                 tell()
-            self.request()
 
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

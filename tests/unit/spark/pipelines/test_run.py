@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -23,11 +26,44 @@ def test_a_signal_is_a_request_and_the_second_interrupts() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+def test_a_signal_waits_for_no_lock_of_who_waits() -> None:
+    """It is heard between two instructions of the main thread. With a lock around the wait this program hangs at the first bad moment."""
+    program = (
+        "import signal, threading, time\n"
+        "from orbitmq.spark.pipelines.run import StopRequest\n"
+        "stops, main = [StopRequest()], threading.main_thread().ident\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: stops[-1].request())\n"
+        "def send():\n"
+        "    for _ in range(1000):\n"
+        "        signal.pthread_kill(main, signal.SIGUSR1)\n"
+        "        time.sleep(0.0002)\n"
+        "sender = threading.Thread(target=send)\n"
+        "sender.start()\n"
+        "while sender.is_alive():\n"
+        "    stops.append(StopRequest())\n"
+        "    while not stops[-1].wait(0) and sender.is_alive():\n"
+        "        pass\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def test_waiting_ends_with_the_request() -> None:
     stop = StopRequest()
     assert not stop.wait(1)
     stop.request()
     assert stop.wait(60_000)
+    assert stop.wait(60_000), "it is never taken back"
+
+
+def test_a_request_ends_the_wait_of_everybody() -> None:
+    stop, ended = StopRequest(), list[bool]()
+    threads = [threading.Thread(target=lambda: ended.append(stop.wait(60_000))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    stop.request()
+    for thread in threads:
+        thread.join(30)
+    assert ended == [True] * 5
 
 
 def test_a_summary_is_a_flat_record() -> None:
