@@ -29,7 +29,7 @@ def load(payload, release, python, sender):
     found, why = None, ""
     try:
         from orbitmq.release import VERSION as found
-    except ImportError as problem:
+    except Exception as problem:  # a Python that is too old for it says SyntaxError
         why = str(problem)
     if found == release and here == python:
         kind, state = pickle.loads(payload)

@@ -40,7 +40,7 @@ _ASK: Final = """
 import json, sys
 try:
     from orbitmq.release import VERSION as release
-except ImportError as problem:
+except Exception:  # a Python that is too old for it says SyntaxError
     release = None
 print(json.dumps([release, "%d.%d" % sys.version_info[:2]]))
 """

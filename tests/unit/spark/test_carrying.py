@@ -54,6 +54,22 @@ def test_a_python_without_orbitmq_says_so(tmp_path: Path) -> None:
     assert "PYSPARK_PYTHON" in last
 
 
+def test_a_python_that_is_too_old_for_orbitmq_says_so(tmp_path: Path) -> None:
+    (tmp_path / "orbitmq").mkdir()
+    (tmp_path / "orbitmq" / "__init__.py").write_text("a syntax of later\n")
+    program = f"space = {{}}; exec({LOADER!r}, space); space['load'](b'', {VERSION!r}, '3.99', 'the sender')"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("orbitmq.errors.SparkWorkerError: the worker on ")
+    assert "with no orbitmq (invalid syntax" in last
+
+
 @pytest.mark.parametrize(("release", "python"), [("0.0.1", None), (VERSION, "2.7")])
 def test_another_release_and_another_python_are_refused_before_the_bytes_are_read(
     release: str, python: str | None

@@ -48,6 +48,19 @@ def test_a_python_that_cannot_plan_is_refused_before_java_starts(tmp_path: Path,
         examine(WorkerPython(program(tmp_path, text), True))
 
 
+def too_new(folder: Path) -> Path:
+    """A folder for PYTHONPATH whose orbitmq is of no use to any Python there is, as ours is to an old one."""
+    (folder / "orbitmq").mkdir()
+    (folder / "orbitmq" / "__init__.py").write_text("a syntax of later\n")
+    return folder
+
+
+def test_a_python_that_is_too_old_for_orbitmq_is_named(tmp_path: Path) -> None:
+    path = program(tmp_path, f'PYTHONPATH={too_new(tmp_path)} exec {sys.executable} "$@"')
+    with pytest.raises(SparkWorkerError, match=r"is Python 3\.\d+ without orbitmq; this program"):
+        examine(WorkerPython(path, True))
+
+
 def test_a_path_that_is_not_here_says_that_spark_plans_with_it() -> None:
     with pytest.raises(
         SparkWorkerError, match=r"\./environment/bin/python.*here it cannot be run.*unpack or link it here"
