@@ -1,7 +1,7 @@
 """The plots of a report, as SVG that stands inside a page.
 
 Rules of this file
-1. Figures in, SVG text out; no window, no global state of matplotlib.
+1. Figures in, SVG text out; no window. Matplotlib's settings are those of the whole program: one plot is drawn at a time.
 2. The same figures give the same text. Letters stay letters, so that a page can be searched.
 3. Matplotlib measures letters in the font that it brings; the page shows them in its own, which is narrower.
 4. Colours differ for those who do not see all of them; what matters has a label too.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from typing import Any, Final, TypeAlias
 
 from orbitmq.spark.pipelines.reporting.buckets import high_of
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures
+
+_drawing: Final = threading.Lock()
 
 Axes: TypeAlias = Any
 """Axes of matplotlib; its own types want numbers where it takes dates as well."""
@@ -169,16 +172,17 @@ def duration(value_ms: float) -> str:
 
 
 def _svg(draw: Callable[[Axes], None]) -> str:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+    with _drawing:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
 
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure.add_subplot())
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        with rc_context(_STYLE):
+            figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+            FigureCanvasSVG(figure)
+            draw(figure.add_subplot())
+            out = io.StringIO()
+            figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
     return re.sub(r'width="[0-9.]+pt" height="[0-9.]+pt"', "", text, count=1)
