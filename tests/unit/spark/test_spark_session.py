@@ -12,7 +12,15 @@ import pytest
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark import session, spark_session
 from orbitmq.spark.python_daemon import without_zip
-from orbitmq.spark.spark_session import Start, TasksOnly, checkpoint_files, plan_start, starting_environment, tasks_only
+from orbitmq.spark.spark_session import (
+    Start,
+    TasksOnly,
+    checkpoint_files,
+    on_command_line,
+    plan_start,
+    starting_environment,
+    tasks_only,
+)
 from orbitmq.spark.workers import PYTHON_VARIABLE, WorkerPython
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -102,6 +110,23 @@ def test_a_connect_server_in_this_process_is_a_session_of_this_machine() -> None
     assert start.is_here
     assert start.settings["spark.remote"] == "local[2]"
     assert start.settings["spark.connect.grpc.binding.address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.ssl.keyStorePassword",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.executorEnv.HF_TOKEN",
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net",
+    ],
+)
+def test_a_secret_is_no_word_of_a_command_line(name: str) -> None:
+    settings = plan("local[2]", **{name: "hidden", "spark.driver.memory": "2g"}).settings
+    assert settings[name] == "hidden"
+    assert on_command_line(settings) == {one: value for one, value in settings.items() if one != name}
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
