@@ -14,27 +14,30 @@ import sys
 from collections.abc import Sequence
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError, OrbitError
+from orbitmq.errors import ConfigurationError, OrbitError, PortTakenError, StoreLockedError
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.pipeline_file import Step, read_file
 from orbitmq.spark.pipelines.settings import Form, NamedSetting, from_texts, settings_of
 from orbitmq.spark.pipelines.starting import run_for_command
 
-FAILED, USAGE = 1, 2
+FAILED, USAGE, IN_USE = 1, 2, 6
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 when something could not be done, 2 for a wrong command line."""
+    """The exit code: 1 when something could not be done, 2 for a wrong command line; of `serve` those of `orbitmq pipeline serve`."""
     try:
         words = words_of(arguments)
         if words.pipeline == "serve":
             from orbitmq.spark.pipelines.serving.service import serve
             from orbitmq.spark.pipelines.serving.service_file import read_service_file
 
-            return serve(read_service_file(words.file), log_format=words.log_format).exit_code
+            said = read_service_file(words.file)._replace(master=None, remote=None)  # spark-submit's master counts
+            return serve(said, log_format=words.log_format).exit_code
         return 0 if run_for_command(steps_of(words)) else FAILED
     except OrbitError as error:
         print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, PortTakenError | StoreLockedError):
+            return IN_USE
         return USAGE if isinstance(error, ConfigurationError) else FAILED
 
 
