@@ -63,8 +63,12 @@ def test_commands_of_the_unit_are_those_of_the_program() -> None:
     from orbitmq.cli.pipelines.pipelines import app
 
     known = {word for parameter in get_command(app).commands["serve"].params for word in parameter.opts}  # type: ignore[attr-defined]
-    for name in ("ExecStart", "ExecStartPre"):
-        assert set(re.findall(r" (--[a-z-]+)", unit()[name])) <= known, name
+    assert set(re.findall(r" (--[a-z-]+)", unit()["ExecStart"])) <= known
+
+
+def test_a_wrong_file_is_found_by_the_service_itself() -> None:
+    """Of what ExecStartPre runs, systemd does not compare the exit code with RestartPreventExitStatus: it would be started for ever."""
+    assert "ExecStartPre" not in unit()
 
 
 def test_the_file_of_the_manifest_is_understood_and_fits_it(tmp_path: Path) -> None:
