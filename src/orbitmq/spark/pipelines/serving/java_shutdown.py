@@ -5,22 +5,26 @@ before it requests the stop of the service and waits for its end.
 
 Rules of this file
 1. The wait has a bound, which is Java's: a Python that is gone or hangs keeps nobody waiting for longer.
-2. Nothing is left behind: the hook goes with the service, unless Java is ending already.
+2. Nothing is left behind: the hook goes with the service, unless Java is ending already, is gone or does not answer.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from orbitmq.limits.spark import SERVICE_SESSION_END_MS
 from orbitmq.spark.pipelines.run import StopRequest
 from orbitmq.spark.workers import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("orbitmq.service")
 
 _PRIORITY: Final = 1_000
 """Among Hadoop's shutdown hooks, of which the highest runs first; Spark's has 40."""
@@ -61,5 +65,14 @@ def stopped_with_java(spark: SparkSession, stop: StopRequest, within_ms: int) ->
         yield
     finally:
         ended.set()
+        removal = threading.Thread(target=_remove, args=(manager, hook), name="end of a hook", daemon=True)
+        removal.start()
+        removal.join(SERVICE_SESSION_END_MS / 1000)
+
+
+def _remove(manager: Any, hook: Any) -> None:
+    try:
         if not manager.isShutdownInProgress():
             manager.removeShutdownHook(hook)
+    except Exception as error:  # Java is gone
+        logger.debug("the shutdown hook was not removed: %s", type(error).__name__)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import datetime
 import logging
 import queue
+import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,6 +29,8 @@ from orbitmq.spark.pipelines.serving.service_file import ServicePart
 logger = logging.getLogger("orbitmq.service")
 
 PRODUCER: Final = f"orbitmq/{VERSION}"
+_ACCOUNT: Final = re.compile(r"//[^/\s]*@")
+"""Name and password in a URL, which errors show."""
 _TABLES_IN: Final = ("archive", "table")
 """Settings that name a table that is read."""
 
@@ -118,7 +121,12 @@ class SentLineage(Lineage):
         config = HttpConfig.from_dict(
             {"url": url, "timeout": SERVICE_LINEAGE_TIMEOUT_MS / 1000, "retry": {"total": 0, "connect": 0, "read": 0}}
         )
-        self._client = OpenLineageClient(transport=HttpTransport(config))
+        try:
+            self._client = OpenLineageClient(transport=HttpTransport(config))
+        except ValueError as error:  # its text has all of the URL
+            raise ConfigurationError(
+                "lineage-url is no URL of a server", remedy="write it as http://HOST:PORT or https://HOST"
+            ) from error
         self._service = service
         self._dropped = dropped
         self._events: queue.Queue[Any] = queue.Queue(SERVICE_LINEAGE_EVENTS_MAX)
@@ -128,18 +136,14 @@ class SentLineage(Lineage):
 
     def begun(self, part: ServicePart) -> str:
         run = str(uuid.uuid4())
-        self._put("START", part, run, {})
+        self._put("START", part, run)
         return run
 
     def completed(self, part: ServicePart, run: str) -> None:
-        self._put("COMPLETE", part, run, {})
+        self._put("COMPLETE", part, run)
 
     def failed(self, part: ServicePart, run: str, reason: str) -> None:
-        from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
-
-        self._put(
-            "FAIL", part, run, {"errorMessage": ErrorMessageRunFacet(message=reason, programmingLanguage="python")}
-        )
+        self._put("FAIL", part, run, reason)
 
     def close(self) -> None:
         try:
@@ -148,25 +152,29 @@ class SentLineage(Lineage):
             return
         self._thread.join(SERVICE_LINEAGE_TIMEOUT_MS / 1000)
 
-    def _put(self, kind: str, part: ServicePart, run: str, facets: Mapping[str, Any]) -> None:
+    def _put(self, kind: str, part: ServicePart, run: str, reason: str | None = None) -> None:
         try:
-            self._events.put_nowait(self._event(kind, part, run, facets))
+            self._events.put_nowait(self._event(kind, part, run, reason))
         except queue.Full:
             self._dropped()
         except Exception:
             self._dropped()
             logger.exception("an event of %s for the lineage server could not be made", part.name)
 
-    def _event(self, kind: str, part: ServicePart, run: str, facets: Mapping[str, Any]) -> Any:
+    def _event(self, kind: str, part: ServicePart, run: str, reason: str | None) -> Any:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent, RunState
         from openlineage.client.event_v2 import Run as LineageRun
+        from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
 
+        facets: dict[str, Any] = {}
+        if reason is not None:
+            facets["errorMessage"] = ErrorMessageRunFacet(message=reason, programmingLanguage="python")
         now_ms = SystemClock().now_ms()
         inputs, outputs = datasets(part.does, part.settings(now_ms))
         return RunEvent(
             eventType=RunState(kind),
             eventTime=datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).isoformat(),
-            run=LineageRun(runId=run, facets=dict(facets)),
+            run=LineageRun(runId=run, facets=facets),
             job=Job(namespace="orbitmq", name=f"{self._service}.{part.name}"),
             producer=PRODUCER,
             inputs=[InputDataset(namespace=one.namespace, name=one.name) for one in inputs],
@@ -181,5 +189,5 @@ class SentLineage(Lineage):
             except Exception as error:
                 self._dropped()
                 if not self._is_away:
-                    logger.warning("the lineage server took no event: %s", error)
+                    logger.warning("the lineage server took no event: %s", _ACCOUNT.sub("//", str(error)))
                 self._is_away = True

@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.clock import Clock, SystemClock
@@ -91,11 +93,11 @@ def serve(
         port = HealthPort(said.service.address, said.service.name, figures)
         try:
             lineage = lineage_of(said, figures)
-            import_all()
             quiet = QUIET if remote is None else {}
-            spark = session(
-                master, remote=remote, app_name=f"orbitmq {said.service.name}", **{**quiet, **said.conf, **(conf or {})}
-            )
+            settings = {**quiet, **said.conf, **(conf or {})}
+            with _ended_by_sigterm():
+                import_all()
+                spark = session(master, remote=remote, app_name=f"orbitmq {said.service.name}", **settings)
             quiet_queries()
             host = said.service.address[0]
             logger.info(
@@ -126,6 +128,22 @@ def say_of_signals() -> None:
     }
     for number in wordings:
         signal.signal(number, lambda got, _: logger.info(wordings[signal.Signals(got)]))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the program in order and with 0 (SystemExit), because nothing is under way yet. The first process of a container would
+    not hear it otherwise."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        logger.info("stopped before Spark was up")
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def lineage_of(said: ServiceFile, figures: ServiceFigures) -> Lineage:
@@ -300,7 +318,10 @@ class _Serving:
             self._service.state.note(part.name, planned_ms)
         self._restarts.worked()
         if part.timetable is not None:
-            self.end()
+            if self._made:
+                self.end()
+            else:
+                self._tell_failed("it was stopped, and the next start makes it again")
             return 0
         return int(part.settings(clock.now_ms()).every_ms) if part.does == StreamSink.ARCHIVE else 0
 
@@ -333,26 +354,38 @@ class _Serving:
         self._restarts.worked()
         self._service.figures.idle(self._part.name, self._service.clock.now_ms())
 
-    def give_up(self) -> None:
+    def give_up(self, reason: str = "it did not end in the time of a stop") -> None:
         """What is under way does not end; the next start does it again."""
         self._service.given_up.append(self._part.name)
+        self._tell_failed(reason)
+
+    def _tell_failed(self, reason: str) -> None:
+        if self._run_id is not None:
+            self._service.lineage.failed(self._part, self._run_id, reason)
+            self._run_id = None
 
     def _failed(self, error: BaseException) -> int:
         part = self._part
         is_known = isinstance(error, OrbitError) or type(error).__module__.startswith(("pyspark", "py4j"))
-        reason = str(error) if isinstance(error, OrbitError) else reason_of(str(error)) or type(error).__name__
+        reason = str(error) if isinstance(error, OrbitError) else reason_of(_words_of(error))
         if self.stop.requested:  # the end of Spark, or of what a batch needs
             logger.warning("%s did not end what was under way: %s", part.name, reason)
-            self.give_up()
+            self.give_up(reason)
             return 0
         pause_ms = self._restarts.failed()
         self._service.figures.failed(part.name, reason)
-        if self._run_id is not None:
-            self._service.lineage.failed(part, self._run_id, reason)
-            self._run_id = None
+        self._tell_failed(reason)
         logger.error(
             "%(part)s failed, %(failures)d in a row; again in %(pause).0f s: %(reason)s",
             {"part": part.name, "failures": self._restarts.failures, "pause": pause_ms / 1000, "reason": reason},
             exc_info=None if is_known else error,
         )
         return pause_ms
+
+
+def _words_of(error: BaseException) -> str:
+    """An error of Java's asks Java for its words, which may be gone."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return f"{type(error).__name__}, and Java, which knows more, is gone"

@@ -42,6 +42,11 @@ class ServiceDirectory:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise ConfigurationError(
+                    f"state is {directory}, and files there cannot be locked: {error.strerror}",
+                    remedy="name a directory of a disk of this machine",
+                ) from error
             raise StoreLockedError(
                 f"another service has the directory {directory}",
                 remedy="stop it, or give this one a `state` and sinks of its own",

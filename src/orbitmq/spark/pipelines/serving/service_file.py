@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
@@ -101,9 +102,9 @@ class ServiceSettings:
                 f"state is {self.state!r}, which is no directory of this machine",
                 remedy="name a local one: it is locked; checkpoints may be elsewhere, by the setting checkpoint of a stream",
             )
-        if self.lineage_url is not None and not self.lineage_url.startswith(("http://", "https://")):
+        if self.lineage_url is not None and not _is_web_url(self.lineage_url):
             raise ConfigurationError(
-                f"lineage-url is {self.lineage_url!r}", remedy="it begins with http:// or https://"
+                "lineage-url is no URL of a server", remedy="write it as http://HOST:PORT or https://HOST"
             )
 
     @property
@@ -219,10 +220,11 @@ class _FileReading:
         settings_type = self._attempt(at, word, where, lambda: _settings_type(kind, does))
         if settings_type is None:
             return None
+        follows = "follow" in given
+        given = with_defaults(settings_of(settings_type), given, self._defaults, self._used)
         if given.pop("follow", None) is not None:
             text = f"{where}: follow has no use in a service"
-            self._wrong(at, "follow", text, "leave it out: every says how often")
-        given = with_defaults(settings_of(settings_type), given, self._defaults, self._used)
+            self._wrong(at if follows else ("defaults", 0), "follow", text, "leave it out: every says how often")
         self.struct(settings_type, given, at, where)
         if len(self.mistakes) > before:
             return None
@@ -311,6 +313,14 @@ def _places_of_its_own(part: ServicePart) -> Iterator[str]:
     for name in names:
         if name in part.given:
             yield str(part.given[name])
+
+
+def _is_web_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _told(mistake: Mistake) -> str:

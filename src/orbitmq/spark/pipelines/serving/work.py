@@ -18,7 +18,7 @@ from orbitmq.clock import SystemClock
 from orbitmq.errors import OrbitError, SparkJobError
 from orbitmq.limits.spark import REPLAY_TIMEOUT_MS, SERVICE_LOOK_MS
 from orbitmq.spark.options import read_options
-from orbitmq.spark.pipelines.run import Run, StopRequest
+from orbitmq.spark.pipelines.run import Run, Silent, StopRequest
 from orbitmq.spark.pipelines.serving.figures import BatchDone
 from orbitmq.spark.pipelines.serving.service_file import ServicePart, StreamSink, job_named
 from orbitmq.spark.workers import is_remote
@@ -53,7 +53,7 @@ class PartRun(Protocol):
         """A batch was committed."""
 
     def idle(self) -> None:
-        """Nothing was new."""
+        """Nothing was new, or something was committed that is told later."""
 
     def give_up(self) -> None:
         """A batch did not end within the time that a stop has."""
@@ -99,7 +99,8 @@ def is_up(spark: SparkSession) -> bool:
     """Whether the session can be used. Its Java may be gone, or its context stopped."""
     try:
         if is_remote(spark):
-            return bool(spark.version)
+            spark.conf.get("spark.app.name", None)  # its version is asked for once, and known for ever
+            return True
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:
         return False
@@ -122,13 +123,23 @@ def _own_session(spark: SparkSession) -> SparkSession:
 def _archive(spark: SparkSession, settings: Any, run: PartRun) -> None:
     from orbitmq.spark.pipelines import archive
 
-    summary = archive(spark, **vars(settings), run=Run(stop=run.stop))
+    summary = archive(spark, **vars(settings), run=Run(stop=run.stop, progress=_Committed(run)))
     try:
         lags = archive_lags(settings)
     except OrbitError as error:  # what was committed counts all the same; the next pass meets the trouble itself
         logger.warning("nobody knows how far the archive %s is behind: %s", settings.to, error)
         lags = None
     run.done(BatchDone(summary.rows_written, summary.rows_quarantined, summary.seconds, lags))
+
+
+class _Committed(Silent):
+    """Takes each batch of a pass as a sign of life: a pass over much that is old has many, and ends after hours."""
+
+    def __init__(self, run: PartRun) -> None:
+        self._run = run
+
+    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
+        self._run.idle()
 
 
 def archive_lags(settings: ArchiveSettings) -> dict[tuple[str, str], int]:
@@ -249,17 +260,21 @@ class _Watched:
         self._run = run
         self._told = -1
         """The last batch that was told."""
-        self._idle_at = ""
+        self._seen = (-1, "")
+        """Number and time of the last trigger that was looked at."""
 
     def look(self) -> None:
+        """Tell what is new. Where nothing is, the last trigger alone is asked for: a hundred of them cost tens of milliseconds."""
+        last = self._query.lastProgress
+        if last is None or (last["batchId"], last["timestamp"]) == self._seen:
+            return
+        self._seen = (last["batchId"], last["timestamp"])
         for progress in self._query.recentProgress:
             if progress["batchId"] > self._told and progress["numInputRows"]:
                 self._told = progress["batchId"]
                 seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
                 self._run.done(BatchDone(*self._counts(progress), seconds, self._lags(progress)))
-        last = self._query.lastProgress
-        if last is not None and not last["numInputRows"] and last["timestamp"] != self._idle_at:
-            self._idle_at = last["timestamp"]
+        if not last["numInputRows"]:
             self._run.idle()
 
     def end_batch(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 pytest.importorskip("openlineage.client", reason="openlineage-python comes with the extra lineage")
 
+from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SERVICE_LINEAGE_EVENTS_MAX
 from orbitmq.spark.pipelines.serving.lineage import Dataset, SentLineage, datasets, table_dataset
 from orbitmq.spark.pipelines.serving.service_file import ServicePart, read_service_file
@@ -132,6 +134,35 @@ def test_a_server_that_refuses_or_is_away_harms_nobody(marquez: Marquez, parts: 
     lineage.completed(parts["tidy"], lineage.begun(parts["tidy"]))
     lineage.close()
     assert len(dropped) == 4
+
+
+def test_the_password_of_the_server_is_in_no_log(
+    marquez: Marquez, parts: dict[str, ServicePart], caplog: pytest.LogCaptureFixture
+) -> None:
+    marquez.code = 403
+    lineage = SentLineage(marquez.url.replace("//", "//lake:hidden@"), "lake", lambda: None)
+    lineage.begun(parts["tidy"])
+    lineage.close()
+    assert "the lineage server took no event: 403" in caplog.text
+    assert marquez.url in caplog.text, "which server it was"
+    assert "hidden" not in caplog.text
+
+
+def test_an_address_that_the_client_refuses_is_named_without_its_password() -> None:
+    with pytest.raises(ConfigurationError, match="lineage-url is no URL") as caught:
+        SentLineage("http://lake:hidden@[::1", "lake", lambda: None)
+    assert "hidden" not in str(caught.value)
+
+
+def test_what_cannot_be_made_is_counted_and_never_raised(
+    marquez: Marquez, parts: dict[str, ServicePart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+    lineage = SentLineage(marquez.url, "lake", lambda: dropped.append(1))
+    monkeypatch.setitem(sys.modules, "openlineage.client.generated.error_message_run", None)
+    lineage.failed(parts["tidy"], "run", "the disk is full")
+    lineage.close()
+    assert dropped == [1]
 
 
 def test_a_slow_server_costs_bounded_memory_and_no_time(marquez: Marquez, parts: dict[str, ServicePart]) -> None:

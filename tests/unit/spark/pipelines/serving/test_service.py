@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import signal
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,15 +24,16 @@ from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError, ConnectionLostError, PortTakenError, StoreError, StoreLockedError
 from orbitmq.limits.spark import SERVICE_HTTP_REQUESTS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.pipelines.run import StopRequest
+from orbitmq.spark.pipelines.run import Run, StopRequest
 from orbitmq.spark.pipelines.serving import service as serving
+from orbitmq.spark.pipelines.serving import work
 from orbitmq.spark.pipelines.serving.figures import SERVICE_METRICS, BatchDone, ServiceFigures, ServiceState
 from orbitmq.spark.pipelines.serving.health_port import HealthPort
 from orbitmq.spark.pipelines.serving.lineage import Lineage
 from orbitmq.spark.pipelines.serving.service import Service, ServiceEnd
 from orbitmq.spark.pipelines.serving.service_directory import ServiceDirectory
-from orbitmq.spark.pipelines.serving.service_file import read_service_file
-from orbitmq.spark.pipelines.serving.work import behind
+from orbitmq.spark.pipelines.serving.service_file import ServicePart, read_service_file
+from orbitmq.spark.pipelines.serving.work import behind, is_up
 from orbitmq.spark.reading.offsets import Extent
 
 FILE = """
@@ -64,6 +67,7 @@ class Played:
         work: Callable[[str, Any], None],
         within: str = "30s",
         is_up: Callable[[], bool] | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         file = folder / "lake.toml"
         file.write_text(FILE.format(state=folder / "state", within=within))
@@ -74,7 +78,12 @@ class Played:
         self.up = True
         self.ends: list[ServiceEnd] = []
         service = Service(
-            said, self.figures, self.state, self.stop, Lineage(), lambda spark, part, run: work(part.name, run)
+            said,
+            self.figures,
+            self.state,
+            self.stop,
+            lineage or Lineage(),
+            lambda spark, part, run: work(part.name, run),
         )
         asked = is_up or (lambda: self.up)
         self.thread = threading.Thread(target=lambda: self.ends.append(service.run(None, asked)), daemon=True)
@@ -262,6 +271,93 @@ def test_a_batch_that_fails_while_the_service_stops_is_told_by_the_end(tmp_path:
     assert service.ended() is ServiceEnd.GIVEN_UP
 
 
+class JavaErrorWithoutJava(Exception):
+    """As py4j's, whose text is asked of Java."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError("Java is gone")
+
+
+def test_an_error_whose_words_went_with_java_is_a_failure_like_others(tmp_path: Path) -> None:
+    def work(name: str, run: Any) -> None:
+        if name == "orders":
+            raise JavaErrorWithoutJava
+
+    service = Played(tmp_path, work)
+    until(lambda: service.metrics()["failures_total", "orders"] >= 2)
+    assert service.figures.reasons()["orders"].startswith("JavaErrorWithoutJava")
+    assert service.ended() is ServiceEnd.IN_ORDER
+
+
+def test_a_batch_that_lost_java_while_the_service_stops_did_not_end_in_order(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def work(name: str, run: Any) -> None:
+        begun.set()
+        run.stop.wait(LIMIT_S * 1000)
+        if name == "orders":
+            raise JavaErrorWithoutJava
+
+    service = Played(tmp_path, work)
+    assert begun.wait(LIMIT_S)
+    assert service.ended() is ServiceEnd.GIVEN_UP
+
+
+class Told(Lineage):
+    """The ends of runs, by part."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, str] = {}
+
+    def begun(self, part: ServicePart) -> str:
+        return part.name
+
+    def completed(self, part: ServicePart, run: str) -> None:
+        self.ends[run] = "complete"
+
+    def failed(self, part: ServicePart, run: str, reason: str) -> None:
+        self.ends[run] = reason
+
+
+def test_lineage_says_of_no_run_that_it_completed_which_a_stop_broke_off(tmp_path: Path) -> None:
+    begun = threading.Semaphore(0)
+
+    def broken_off(name: str, run: Any) -> None:
+        begun.release()
+        run.stop.wait(LIMIT_S * 1000)
+        if name == "orders":
+            raise StoreError("the session is closed")
+
+    lineage = Told()
+    service = Played(tmp_path, broken_off, lineage=lineage)
+    for _ in range(2):
+        assert begun.acquire(timeout=LIMIT_S)
+    assert service.ended() is ServiceEnd.GIVEN_UP
+    assert lineage.ends == {
+        "orders": "the session is closed",
+        "tidy": "it was stopped, and the next start makes it again",
+    }
+
+
+def test_lineage_says_what_a_stop_gave_up_and_what_ended_with_it(tmp_path: Path) -> None:
+    begun = threading.Semaphore(0)
+
+    def work(name: str, run: Any) -> None:
+        begun.release()
+        run.stop.wait(LIMIT_S * 1000)
+        if name == "orders":
+            run.give_up()
+        else:
+            run.done(BatchDone(1, 0, 0.1))
+
+    lineage = Told()
+    service = Played(tmp_path, work, lineage=lineage)
+    for _ in range(2):
+        assert begun.acquire(timeout=LIMIT_S)
+    assert service.ended() is ServiceEnd.GIVEN_UP
+    assert lineage.ends == {"orders": "it did not end in the time of a stop", "tidy": "complete"}
+
+
 def test_a_batch_that_ends_in_time_is_waited_for(tmp_path: Path) -> None:
     begun = threading.Event()
 
@@ -292,6 +388,107 @@ def test_a_service_whose_spark_hangs_ends(tmp_path: Path, monkeypatch: pytest.Mo
     assert end is ServiceEnd.SPARK_GONE
 
 
+def connect_session(get: Callable[..., str]) -> Any:
+    """A session of Spark Connect, which asks for its version once and knows it then for ever."""
+    kind = type("SparkSession", (), {"version": "4.2.0", "conf": SimpleNamespace(get=get)})
+    kind.__module__ = "pyspark.sql.connect.session"
+    return kind()
+
+
+def test_a_server_of_spark_connect_that_is_gone_is_noticed() -> None:
+    def away(*_: object) -> str:
+        raise ConnectionRefusedError("the server is gone")
+
+    assert is_up(connect_session(lambda *_: "lake"))
+    assert not is_up(connect_session(away))
+
+
+class PlayedQuery:
+    """A query of which the triggers are known; `asked` counts how often all of them were."""
+
+    def __init__(self) -> None:
+        self.triggers: list[dict[str, Any]] = []
+        self.asked = 0
+
+    def trigger(self, batch_id: int, rows: int) -> None:
+        progress = {"batchId": batch_id, "numInputRows": rows, "timestamp": f"at {len(self.triggers)}"}
+        self.triggers.append({**progress, "durationMs": {"triggerExecution": 500}, "sources": []})
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return self.triggers[-1] if self.triggers else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        self.asked += 1
+        return self.triggers[-100:]
+
+
+def test_a_stream_without_news_is_looked_at_cheaply_and_everything_is_told_once() -> None:
+    told: list[Any] = []
+    around: Any = SimpleNamespace(
+        done=lambda batch: told.append((batch.rows, batch.seconds)), idle=lambda: told.append("idle")
+    )
+    settings: Any = SimpleNamespace(read={"nameServer": "ns:9876", "subscribe": "orders"})
+    query = PlayedQuery()
+    watched = work._Watched(query, settings, lambda progress: (progress["numInputRows"], 0), around)
+    watched.look()
+    assert (told, query.asked) == ([], 0), "it has only begun"
+    for batch_id, rows in enumerate((7, 5)):
+        query.trigger(batch_id, rows)
+    for _ in range(10):
+        watched.look()
+    assert (told, query.asked) == ([(7, 0.5), (5, 0.5)], 1)
+    query.trigger(2, 0)
+    query.trigger(2, 0)  # nothing was new: the number stays
+    watched.look()
+    watched.look()
+    query.trigger(2, 3)
+    watched.look()
+    assert told[2:] == ["idle", (3, 0.5)]
+    assert query.asked == 3
+
+
+def test_each_batch_of_a_pass_of_an_archive_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over much that is old takes hours; it fails in its third batch here."""
+
+    def archive(spark: Any, *, run: Run) -> Any:
+        with run.progress.stage("archive", 30) as stage:
+            stage.advance(10)
+            stage.advance(10)
+        raise StoreError("no space left on device")
+
+    monkeypatch.setattr("orbitmq.spark.pipelines.archive", archive)
+    signs: list[str] = []
+    around = SimpleNamespace(stop=StopRequest(), idle=lambda: signs.append("idle"))
+    with pytest.raises(StoreError):
+        work._archive(None, SimpleNamespace(), around)  # type: ignore[arg-type]
+    assert signs == ["idle"] * 2
+
+
+def test_sigterm_before_spark_is_up_ends_the_service_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also in a container, whose first process hears no signal that it does not heed."""
+    file = tmp_path / "lake.toml"
+    file.write_text(FILE.format(state=tmp_path / "state", within="1s"))
+    said = read_service_file(file)
+    monkeypatch.setattr("orbitmq.telemetry.logs.begin_logging", lambda *_, **__: logging.NullHandler())
+    monkeypatch.setattr(work, "import_all", lambda: None)
+    monkeypatch.setattr("orbitmq.spark.spark_session.session", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)}
+    try:
+        with caplog.at_level(logging.INFO), pytest.raises(SystemExit) as caught:
+            serving.serve(said)
+        assert signal.getsignal(signal.SIGTERM) == before[signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert caught.value.code == 0
+    assert caplog.messages == ["stopped before Spark was up"]
+    ServiceDirectory(said.service.state).close()  # nobody has it any more
+
+
 def test_two_services_with_one_directory(tmp_path: Path) -> None:
     state = ServiceDirectory(str(tmp_path))
     with pytest.raises(StoreLockedError, match="another service has the directory"):
@@ -301,6 +498,15 @@ def test_two_services_with_one_directory(tmp_path: Path) -> None:
     again = ServiceDirectory(str(tmp_path))
     assert (again.last_ms("nightly"), again.last_ms("other")) == (5, None)
     again.close()
+
+
+def test_a_directory_whose_files_cannot_be_locked_is_nobody_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(ConfigurationError, match="cannot be locked: No locks available"):
+        ServiceDirectory(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"nightly": "x"}', "\x00\x00", '{"nightly": Infinity}', "[" * 100_000])
