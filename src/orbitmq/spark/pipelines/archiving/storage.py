@@ -47,22 +47,22 @@ def table_place(text: str) -> FilePlace:
     from deltalake.exceptions import DeltaError
 
     try:
-        handler = _handler()(text)
+        handler = _delta_files()(text)
     except (DeltaError, OSError, ValueError) as error:
         raise ConfigurationError(f"{text} is no place of an archive: {error}") from error
     return FilePlace(fs.PyFileSystem(handler), "", text)
 
 
 @functools.cache
-def _handler() -> type[Any]:
+def _delta_files() -> type[Any]:
     """Of files of delta-rs, which takes bytes alone, and gets buffers from a stream of pyarrow that is written to from Python."""
     from deltalake.fs import DeltaStorageHandler
 
-    class Handler(DeltaStorageHandler):
+    class DeltaFiles(DeltaStorageHandler):
         def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
             return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
 
-    return Handler
+    return DeltaFiles
 
 
 class _TakesBuffers:
