@@ -7,7 +7,7 @@ them, most of it reading and copying the body.
 Rules of this file
 1. Pure: no clock, no network. What is wrong with a row is found before anything of its Arrow batch is given away, and said with its place.
 2. The content of a row decides its number (`row_hashes`): topic, queue, flag, body, and the properties that the row gives. What is new with
-   every attempt, the message's id, does not.
+   every attempt, the message's id, does not, and neither do the rows beside it.
 3. Properties that every message has stand first, so that their places are the same in each member.
 """
 
@@ -35,6 +35,7 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 HEAD_BYTES: Final = 20
 _BINARY: Final = pa.binary()
+_PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
 _HEX_UPPER: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
@@ -62,6 +63,11 @@ class CheckedRows(NamedTuple):
     leveled: Flags | None
 
 
+_GIVING: Final = frozenset(
+    {"tags", "keys", "shardingKey", "messageGroup", "properties", "deliverTimestamp", "delaySeconds", "delayLevel"}
+)
+"""Columns that give properties."""
+
 _KEYS: Final = ("keys", "shardingKey")
 """Columns that may be bytes where they come from a column `key`."""
 
@@ -87,6 +93,7 @@ class RowReader:
         self._place = place
         self._by_key = by_key
         self._numbered = numbered
+        self._gives = not _GIVING.isdisjoint(places)
 
     @property
     def body_place(self) -> int:
@@ -117,8 +124,8 @@ class RowReader:
             columns = [bodies]
             if topics is not None:
                 columns.append(topics.cast(pa.binary()))
-            if given is not None:
-                columns.append(given)
+            if self._gives:  # also where no row of this batch gives any: the rows beside a row are none of its content
+                columns.append(pa.repeat(pa.scalar(b"", _BINARY), count) if given is None else given)
             if flag_column is not None or queue_column is not None:
                 columns.append(number_column(flags << 32 | (queues + 1)))
             if brokers is not None:
@@ -150,6 +157,10 @@ class RowReader:
         column = batch.column(place)
         if pa.types.is_large_string(column.type):
             return column.cast(pa.string())
+        if pa.types.is_large_binary(column.type):
+            column = column.cast(_BINARY)
+        if pa.types.is_map(column.type) and not pa.types.is_string(column.type.key_type):
+            return column.cast(_PROPERTIES)
         if name in _KEYS and pa.types.is_binary(column.type):
             try:
                 return column.cast(pa.string())
@@ -158,8 +169,6 @@ class RowReader:
                     f"a row of {self._place} has a key that is no text in UTF-8",
                     remedy="encode it, for example base64(key)",
                 ) from problem
-        if pa.types.is_large_binary(column.type):
-            return column.cast(pa.binary())
         return column
 
     def _bodies(self, column: pa.Array | None, first: int) -> pa.Array:

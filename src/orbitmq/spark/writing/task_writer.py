@@ -175,8 +175,10 @@ class TaskWriter:
         if rows.queues is not None:
             named = rows.queues >= 0
             ordered = named if ordered is None else ordered | named
-        single = _single(rows, destination.ours)
-        columns = [column for column in (brokers, queues, packed, single, ordered) if isinstance(column, np.ndarray)]
+        single = _single(rows, items, destination.ours, self._options.max_message_bytes)
+        runs = None if ordered is None else _runs(brokers, queues, [packed, single], ordered)
+        kinds = (brokers, queues, runs, packed, single, ordered)
+        columns = [column for column in kinds if isinstance(column, np.ndarray)]
         for chosen in _groups(columns, len(items)):
             row = 0 if chosen is None else int(chosen[0])
             group = RoutedRows(
@@ -373,12 +375,37 @@ def at_least_once(topic: str) -> None:
         )
 
 
-def _single(rows: CheckedRows, ours: bool) -> np.ndarray[Any, Any] | None:
-    """Rows that no batch takes: those with a delay level, and at other brokers than ours those with a time."""
+def _single(rows: CheckedRows, items: pa.Array, ours: bool, bytes_max: int) -> np.ndarray[Any, Any] | None:
+    """Rows that no batch takes: those with a delay level, at other brokers than ours those with a time, and those of the largest bodies:
+    brokers hold a batch to the bound of a body, and it has what stands beside the body as well."""
+    large = np.asarray(pc.binary_length(items)) > bytes_max
     single = rows.leveled
+    if large.any():
+        single = large if single is None else single | large
     if rows.timed is not None and not ours:
         single = rows.timed if single is None else single | rows.timed
     return single
+
+
+def _runs(
+    brokers: np.ndarray[Any, Any] | int,
+    queues: np.ndarray[Any, Any] | None,
+    ways: Sequence[np.ndarray[Any, Any] | None],
+    ordered: np.ndarray[Any, Any],
+) -> np.ndarray[Any, Any] | None:
+    """For rows that keep an order: a number that rises along a queue wherever one travels in another way than the one before it. Rows of a
+    number go together, and those of a lower one before. None where all travel alike."""
+    used = [way for way in ways if way is not None and way.any()]
+    if not used:
+        return None
+    count = len(ordered)
+    way_of = np.zeros(count, np.int64)
+    for way in used:
+        way_of = way_of * 2 + way
+    order = np.lexsort((np.broadcast_to(-1 if queues is None else queues, count), np.broadcast_to(brokers, count)))
+    runs: np.ndarray[Any, Any] = np.empty(count, np.int64)
+    runs[order] = np.cumsum(np.concatenate(([False], np.diff(way_of[order]) != 0)))
+    return np.where(ordered, runs, 0)
 
 
 def _groups(columns: Sequence[np.ndarray[Any, Any]], count: int) -> Iterator[np.ndarray[Any, Any] | None]:

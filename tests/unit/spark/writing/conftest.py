@@ -26,6 +26,8 @@ from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
 TYPES = {
     "string": "string",
     "binary": "binary",
+    "large_string": "string",
+    "large_binary": "binary",
     "int64": "bigint",
     "int32": "int",
     "timestamp[us, tz=UTC]": "timestamp",

@@ -145,6 +145,45 @@ def test_rows_in_another_order_have_the_same_names(sink, write, rows, random):
     assert sent(shuffled, len(rows) // 2) == first
 
 
+def test_columns_of_large_types_are_the_same_rows(sink, write):
+    """As the setting spark.sql.execution.arrow.useLargeVarTypes makes them."""
+    plain = table(body=[b"a", b"b"], tags=["t", None], key=[b"k", None], properties=pa.array([[("a", "b")], None], MAP))
+    large = pa.map_(pa.large_string(), pa.large_string())
+    kinds = [pa.large_binary(), pa.large_string(), pa.large_binary(), large]
+    columns = [column.cast(kind) for column, kind in zip(plain.columns, kinds, strict=True)]
+    first, second = sink(), sink()
+    write(first, plain, writer=STREAM)
+    write(second, pa.RecordBatch.from_arrays(columns, names=plain.schema.names), writer=STREAM)
+    assert names(second) == names(first)
+
+
+SAID = st.tuples(st.sampled_from("ab"), st.none() | st.just("t"), st.none() | st.just([("colour", "blau")]))
+
+
+@given(st.lists(SAID, min_size=2, max_size=12), st.integers(0, 12), st.integers(1, 400))
+@settings(deadline=None, max_examples=50)
+def test_the_name_of_a_row_does_not_depend_on_the_rows_beside_it(sink, write, rows, cut, room):
+    """Batches in which no row has a tag, or a property, are among those in which some have."""
+
+    def sent(*parts):
+        brokers = sink()
+        made = [
+            table(
+                body=[body for body, _, _ in part],
+                tags=pa.array([tag for _, tag, _ in part], pa.string()),
+                properties=pa.array([found for _, _, found in part], MAP),
+            )
+            for part in parts
+            if part
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(task_writer, "SPARK_ENCODED_BYTES", room)
+            write(brokers, *made, writer=STREAM)
+        return names(brokers)
+
+    assert sent(rows) == sent(rows[:cut], rows[cut:]) == sent(*([row] for row in reversed(rows)))
+
+
 def test_everything_that_a_row_says_is_part_of_its_name(sink, write):
     brokers = sink()
     batch = table(
@@ -217,12 +256,42 @@ def test_a_sharding_key_keeps_its_queue_and_its_order(sink, write):
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize("more", [{"compression": "zlib"}, {"maxMessageBytes": 5_100}, {}])
+def test_rows_of_one_sharding_key_keep_their_order_in_whatever_way_they_travel(sink, write, more):
+    """Long bodies are compressed, which a request says of all its rows; those that leave no room in a batch travel alone."""
+    brokers = sink(TWO)
+    numbers = range(90)
+    batch = table(
+        body=[("x" * 5_000 if number % 7 in (1, 4, 5) else "short") + str(number) for number in numbers],
+        keys=[str(number) for number in numbers], shardingKey=[None if number % 4 == 3 else f"k{number % 2}" for number in numbers],
+    )  # fmt: skip
+    write(brokers, batch, writer=STREAM, options=options(**more))
+    assert len(brokers.stored) == 90
+    seen = {}
+    for frame, _, properties in brokers.stored:
+        if "__SHARDINGKEY" in properties:
+            assert frame.is_ordered
+            seen.setdefault(properties["__SHARDINGKEY"], []).append(int(properties["KEYS"]))
+    assert seen == {
+        f"k{key}": [number for number in numbers if number % 4 != 3 and number % 2 == key] for key in (0, 1)
+    }
+
+
 def test_delay_levels_travel_alone(sink, write):
     brokers = sink()
     write(brokers, table(body=["a", "b", "c"], delayLevel=pa.array([None, 3, None], pa.int32())), writer=STREAM)
     assert sorted((frame.properties is None, body) for frame, body, _ in brokers.stored) == [
         (False, b"b"), (True, b"a"), (True, b"c"),
     ]  # fmt: skip
+
+
+def test_a_body_that_leaves_no_room_in_a_batch_travels_alone(sink, write):
+    brokers = sink()
+    write(brokers, table(body=["x" * 900, "y" * 1_000, "z"]), writer=STREAM, options=options(maxMessageBytes=1_000))
+    found = {len(body): frame.properties is None for frame, body, _ in brokers.stored}
+    assert found == {1: True, 900: False, 1_000: False}
+    assert all(len(frame.body) <= 1_000 for frame in brokers.frames)
+    assert all("ORBITMQ_ONCE_KEY" in properties for _, _, properties in brokers.stored)
 
 
 def test_at_a_broker_that_does_not_recognise_repeats(sink, write, caplog, monkeypatch):

@@ -52,6 +52,23 @@ def test_the_rows_of_a_task_may_come_in_another_order_and_other_batches(rig):
     assert rig.bodies() == ONCE_EACH
 
 
+def test_rows_of_which_some_have_properties_may_come_in_another_order_and_other_batches(rig):
+    rows = list(zip(ROWS, [None if number % 100 else "red" for number in range(len(ROWS))], strict=True))
+    for size in (300, 70, 1):
+        parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+        batches = [table(body=[b for b, _ in part], tags=pa.array([t for _, t in part], pa.string())) for part in parts]
+        rig.write(*batches, writer=stream_writer(QUERY, 3))
+        rows.reverse()
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_a_body_of_the_largest_size_is_stored_once(rig):
+    body = "x" * 4_194_304
+    for _ in range(2):
+        rig.write(table(body=["a", body, "b"]), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == {b"a": 1, body.encode(): 1, b"b": 1}
+
+
 def test_a_task_that_was_killed_in_the_middle_is_completed(rig):
     with pytest.raises(KilledError):
         rig.attempt(killed_after(table(body=ROWS[:120])), {"body": 0}, stream_writer(QUERY, 3))
