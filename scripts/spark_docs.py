@@ -61,8 +61,9 @@ How a read behaves:
 * **New queues.** A queue that appears later stands in the end of one batch without rows, at its oldest message, and is read from the next
   batch on. It is seen within ten seconds.
 * **failOnDataLoss.** Offsets that were removed by retention, a queue that is gone (after `retryTimeoutMs`: its broker may be back), or one
-  that began anew with lower offsets end the query with an error that names topic, broker, queue, the offsets wanted and those there. With
-  `false` a warning is logged, a queue that is gone stands still, and one that began anew is read from its oldest message.
+  that began anew with lower offsets (after as long: a slave that lags may have answered in its master's stead) end the query with an error
+  that names topic, broker, queue, the offsets wanted and those there. With `false` a warning is logged, a queue that is gone stands still,
+  and one that began anew is read from its oldest message. One that began anew and has as many messages as before looks like the old one.
 * **Servers that are away** are tried again with pauses up to two seconds, for `retryTimeoutMs`; then the error names topic, queue,
   offset and address.
 * **Lag.** `latestOffset` in a query's progress has `behindLatest`: min, avg, max and messages that are there and not read, and

@@ -150,6 +150,7 @@ def test_lost_messages_end_the_stream_or_are_passed_over(serve: Callable[..., Se
     options = {"topic": "orders", "nameServer": f"127.0.0.1:{first.name_port}"}
     finish(start(sink, **options))
     options["nameServer"] = f"127.0.0.1:{second.name_port}"  # as if the topic had been made anew
+    options["retryTimeoutMs"] = "1000"
     text = error_of(lambda: finish(start(sink, **options)))
     assert "queue 0 should have offset 300; it has 0 to 99" in text
     assert "failOnDataLoss=false" in text

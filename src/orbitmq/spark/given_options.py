@@ -140,6 +140,7 @@ class GivenOptions:
         text = self.get(name) or ""
         try:
             re.compile(text)
-        except re.error as error:
-            raise ConfigurationError(f"option {name}: {text!r} is no regular expression: {error}") from error
+        except (re.error, OverflowError, RecursionError) as error:
+            shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
+            raise ConfigurationError(f"option {name}: {shown!r} is no regular expression: {error}") from error
         return text

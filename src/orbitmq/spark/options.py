@@ -64,7 +64,8 @@ READ_OPTIONS: Final = (
         "minOffsetsPerTrigger",
         "a number",
         "",
-        "A batch waits for so many rows, or for maxTriggerDelay. Has no effect with the trigger availableNow.",
+        "A batch waits for so many rows, not more than maxOffsetsPerTrigger, or for maxTriggerDelay. Has no effect with the trigger "
+        "availableNow.",
         ReadKind.STREAM,
     ),
     Option("maxTriggerDelay", "such as `30s`, `15m`", "`15m`", "Longest wait for minOffsetsPerTrigger.", ReadKind.STREAM),
@@ -195,6 +196,12 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     expression = given.get("subExpression") or "*"
     sql = given.get("subSql") or None
     subscribe(subscribed.topics[0] if subscribed.topics else "any", expression, 0, sql=sql)
+    max_rows, min_rows = (given.number(f"{word}OffsetsPerTrigger", None, 1) for word in ("max", "min"))
+    if max_rows is not None and min_rows is not None and min_rows > max_rows:
+        raise ConfigurationError(
+            f"minOffsetsPerTrigger is {min_rows} and maxOffsetsPerTrigger {max_rows}: no batch could have so many rows",
+            remedy="a batch waits for the former and has at most the latter: make the former the smaller one",
+        )
     return ReadOptions(
         name_servers=given.name_servers(),
         connect=connect_settings(given),
@@ -202,8 +209,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         starting=_starting(given, streaming),
         ending=_ending(given),
         late_start_is_error=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-        max_rows=given.number("maxOffsetsPerTrigger", None, 1),
-        min_rows=given.number("minOffsetsPerTrigger", None, 1),
+        max_rows=max_rows,
+        min_rows=min_rows,
         max_delay_ms=_span_ms(given, "maxTriggerDelay", "15m"),
         min_partitions=given.number("minPartitions", None, 1),
         max_partition_rows=given.number("maxRecordsPerPartition", None, 1),
@@ -211,7 +218,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         expression=expression,
         sql=sql,
         pull_count=given.number("pullBatchSize", 1000, 1, SPARK_PULL_MESSAGES_MAX),
-        pull_timeout_ms=given.number("pullTimeoutMs", 3000, 1),
+        pull_timeout_ms=given.number("pullTimeoutMs", 3000, 1, 600_000),
         retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0),
         group=_group(given, subscribed, expression if sql is None else sql),
         properties=given.properties_form(),
@@ -252,7 +259,7 @@ def _subscribed(given: GivenOptions) -> Subscribed:
 def _assigned(text: str) -> Iterable[MessageQueue]:
     try:
         brokers = msgspec.json.decode(text, type=dict[str, dict[str, list[int]]])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigurationError(
             f"option assign cannot be read: {error}", remedy='write for example {"orders": {"broker-a": [0, 1]}}'
         ) from error
@@ -362,5 +369,6 @@ def _group(given: GivenOptions, subscribed: Subscribed, expression: str) -> str:
 
 def _span_ms(given: GivenOptions, name: str, default: str) -> int:
     """As Spark takes it: also with blanks, `min` for minutes, and milliseconds without a unit."""
-    text = "".join((given.get(name) or default).lower().split()).replace("min", "m")
+    text = "".join((given.get(name) or default).lower().split())
+    text = text.removesuffix("in") if text.endswith("min") else text
     return parse_span_ms(f"option {name}:", f"{text}ms" if text.isdecimal() else text)

@@ -69,7 +69,9 @@ def test_where_it_begins_and_ends() -> None:
     assert timed.ending.time_ms(A0) == 99
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("500ms", 500), ("30s", 30_000), ("2 h", 7_200_000), ("1500", 1_500)])
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("500ms", 500), ("30s", 30_000), ("2 h", 7_200_000), ("1500", 1_500), ("5 min", 300_000)]
+)
 def test_durations(text: str, wanted: int) -> None:
     assert options(streaming=True, maxtriggerdelay=text).max_delay_ms == wanted
 
@@ -94,8 +96,11 @@ def test_forms_of_properties() -> None:
         ({"subscribe": "x"}, "topic and subscribe are given together"),
         ({"topic": "a b"}, "option topic: "),
         ({"topic": "", "subscribepattern": "("}, "is no regular expression"),
+        ({"topic": "", "subscribepattern": "a{99999999999}"}, "is no regular expression: the repetition number"),
+        ({"topic": "", "subscribepattern": "(" * 5_000}, r"'\({40}\.\.\.' is no regular expression"),
         ({"topic": "", "assign": "{}"}, "assign names no queue"),
         ({"topic": "", "assign": "[1]"}, "assign cannot be read"),
+        ({"topic": "", "assign": '{"orders": {"broker-a": [' + "[" * 9_000}, "assign cannot be read"),
         (
             {"startingoffsets": "newest"},
             "startingOffsets: 'newest' says no offsets: JSON is malformed.*write earliest, or by queue {",
@@ -119,6 +124,10 @@ def test_forms_of_properties() -> None:
         ({"startingoffsetsbytimestampstrategy": "skip"}, "not one of error, latest"),
         ({"minpartitions": "0"}, "option minPartitions: '0'"),
         ({"pullbatchsize": "99999999"}, "from 1 to 65536"),
+        (
+            {"pulltimeoutms": str(2**62)},
+            "option pullTimeoutMs: '4611686018427387904' is not a whole number from 1 to 600000",
+        ),
         ({"failondataloss": "maybe"}, "not one of true, false"),
         ({"subexpression": "||"}, "tag"),
         ({"group": "g", "groupidprefix": "p"}, "given together"),
@@ -142,6 +151,11 @@ def test_mistakes(given: dict[str, str], text: str) -> None:
     ("given", "text"),
     [
         ({"endingoffsets": "latest"}, "endingOffsets has no effect on a stream; it is for batch reads"),
+        (
+            {"minoffsetspertrigger": "9", "maxoffsetspertrigger": "8"},
+            "minOffsetsPerTrigger is 9 and maxOffsetsPerTrigger 8: no batch could have so many rows",
+        ),
+        ({"maxtriggerdelay": "5 minutes"}, "option maxTriggerDelay: '5minutes' is no span"),
         ({"maxtriggerdelay": "soon"}, "option maxTriggerDelay: 'soon' is no span of time such as 500ms, 30s"),
     ],
 )

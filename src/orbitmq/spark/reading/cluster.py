@@ -48,6 +48,10 @@ def cluster_of(name_servers: tuple[str, ...], timeout_ms: int, connect: ConnectS
     return found
 
 
+def _create(topic: str) -> str:
+    return f"create it: orbitmq topic create {topic}; or correct the option that names it"
+
+
 class Cluster:
     """Questions to the servers of one cluster, each waiting at most `timeout_ms` for an answer."""
 
@@ -116,12 +120,15 @@ class Cluster:
         names = TopicList.decode(
             self._body_of(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "listing topics")
         ).topic_list
-        info = ClusterInfo.decode(self._body_of(RequestCode.GET_BROKER_CLUSTER_INFO, "listing brokers"))
+        info = self._info()
         own = {name for cluster in info.cluster_addr_table for name in (cluster, reply_topic(cluster))}
         own.update(info.broker_addr_table)
         found = sorted(name for name in names if name not in own and not is_system_topic(name))
         self._topics = (found, now_ms)
         return found
+
+    def _info(self) -> ClusterInfo:
+        return ClusterInfo.decode(self._body_of(RequestCode.GET_BROKER_CLUSTER_INFO, "listing brokers"))
 
     def _body_of(self, code: RequestCode, doing: str) -> bytes:
         answer = self._ask_name_servers(request(code), doing)
@@ -147,7 +154,7 @@ class Cluster:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise RouteNotFoundError(
                 f"the name servers ({', '.join(self._choice)}) know no topic {topic!r}",
-                remedy=f"create it: orbitmq topic create {topic}; or correct the option that names it",
+                remedy=_create(topic),
             )
         if answer.code != ResponseCode.SUCCESS:
             raise remote_error(answer.code, answer.remark, self._choice.current, doing)
@@ -171,6 +178,16 @@ class Cluster:
             request_sent=False,
             remedy="see: orbitmq topic route",
         )
+
+    def is_gone(self, queue: MessageQueue) -> bool:
+        """Whether a queue's broker is there and has no such queue any more. Of a broker that is away nobody knows."""
+        if queue.broker_name not in self._info().broker_addr_table:
+            return False
+        try:
+            route = self.route(queue.topic, fresh=True)
+        except RouteNotFoundError:
+            return True
+        return queue not in route.subscribe_queues and queue not in route.publish_queues
 
     def _ask_name_servers(self, command: Command, doing: str) -> Command:
         failures: list[str] = []
@@ -202,6 +219,8 @@ class Cluster:
         for address, names in asked.items():
             commands = [request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}) for topic in names]
             for topic, answer in zip(names, self.ask(address, commands), strict=True):
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:  # deleted since the name servers were asked
+                    raise RouteNotFoundError(f"the broker {address} has no topic {topic!r}", remedy=_create(topic))
                 if answer.code != ResponseCode.SUCCESS:
                     raise remote_error(
                         answer.code, answer.remark, address, f"asking for the offsets of topic {topic!r}"

@@ -185,7 +185,14 @@ class _QueueRangeReader:
                         line.close()
                     line, pending = None, {}
                     self._cluster.forget_routes()
-                    self._retrying.failed(error, self._doing())
+                    try:
+                        self._retrying.failed(error, self._doing())
+                    except OrbitError:
+                        if not self._is_gone():
+                            raise
+                        lost = Loss(self._queue, pull.next, self._range.end, None)
+                        report(loss_text(lost), fail=self._fetch.options.fail_on_data_loss)
+                        return
                     continue
                 self._retrying.succeeded()
                 pull.done()
@@ -200,6 +207,13 @@ class _QueueRangeReader:
         finally:
             if line is not None:  # given up in the middle: answers are under way that nobody will read
                 line.close()
+
+    def _is_gone(self) -> bool:
+        """Whether the name servers say so. Those that are away say nothing."""
+        try:
+            return self._cluster.is_gone(self._queue)
+        except OrbitError:
+            return False
 
     # --- asking
 

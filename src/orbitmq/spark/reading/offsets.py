@@ -51,6 +51,11 @@ class Loss(NamedTuple):
     end: int | None
     present: Extent | None
 
+    @property
+    def ends_before(self) -> bool:
+        """The queue is there and ends before the place: it began anew, or a slave that lags answered for it."""
+        return self.present is not None and self.begin > self.present.high
+
 
 def to_json(offsets: Mapping[MessageQueue, int]) -> Json:
     """The form that Spark keeps, always in the same order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orbitmq.client.pulling.pull_request import queue_name
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_TOPICS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.options import EARLIEST, LATEST, Bound, ReadOptions, Subscribed
@@ -23,12 +23,12 @@ Extents = dict[MessageQueue, Extent]
 
 
 def topics_of(cluster: Cluster, subscribed: Subscribed) -> tuple[str, ...]:
-    """The topics to read now. `ConfigurationError` when a pattern matches none."""
+    """The topics to read now. `RouteNotFoundError` when a pattern matches none, as of a topic that is not there."""
     if subscribed.pattern is None:
         return subscribed.topics
     topics = tuple(cluster.matching(subscribed.pattern))
     if not topics:
-        raise ConfigurationError(
+        raise RouteNotFoundError(
             f"no topic matches subscribePattern {subscribed.pattern!r}", remedy="see: orbitmq topic list"
         )
     if len(topics) > SPARK_TOPICS_MAX:
@@ -44,6 +44,17 @@ def extents_of(cluster: Cluster, subscribed: Subscribed, topics: Iterable[str]) 
     found = cluster.extents(topics)
     wanted = subscribed.queues
     return found if wanted is None else {queue: extent for queue, extent in found.items() if queue in wanted}
+
+
+def extents_now(cluster: Cluster, subscribed: Subscribed) -> Extents:
+    """Bounds of the queues to read now. A topic that matched a pattern and was deleted meanwhile is none of them."""
+    try:
+        return extents_of(cluster, subscribed, topics_of(cluster, subscribed))
+    except RouteNotFoundError:
+        if subscribed.pattern is None:
+            raise
+        cluster.forget_routes()
+        return extents_of(cluster, subscribed, topics_of(cluster, subscribed))
 
 
 def check_queues(extents: Extents, subscribed: Subscribed, *bounds: Bound) -> None:
@@ -103,7 +114,7 @@ def ranges_of(options: ReadOptions) -> list[QueueRange]:
     """What a batch read means in the cluster as it is now: a range for each queue, also for one in which there is nothing to read."""
     fail = options.fail_on_data_loss
     cluster = cluster_of(options.name_servers, options.pull_timeout_ms, options.connect)
-    extents = extents_of(cluster, options.subscribed, topics_of(cluster, options.subscribed))
+    extents = extents_now(cluster, options.subscribed)
     check_queues(extents, options.subscribed, options.starting, options.ending)
     start = resolve(cluster, options.starting, extents, late_is_error=options.late_start_is_error, fail=fail)
     end = resolve(cluster, options.ending, extents, late_is_error=False, fail=fail)

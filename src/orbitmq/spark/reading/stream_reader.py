@@ -18,6 +18,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,7 +26,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from orbitmq.errors import OrbitError, RouteNotFoundError
-from orbitmq.limits.spark import SPARK_FIRST_LOOK_MS, SPARK_IDLE_WAIT_MS
+from orbitmq.limits.spark import (
+    SPARK_BACK_OFF_MS,
+    SPARK_BACK_OFF_MS_MAX,
+    SPARK_FIRST_LOOK_MS,
+    SPARK_IDLE_WAIT_MS,
+)
+from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.carrying import Carried
 from orbitmq.spark.reading.batch_reader import planned, rows_of
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
@@ -44,7 +51,7 @@ from orbitmq.spark.reading.offsets import (
 )
 from orbitmq.spark.reading.plan import partitions, ranges
 from orbitmq.spark.reading.retrying import RetryClock, Retrying
-from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, resolve, topics_of
+from orbitmq.spark.reading.starting import Extents, check_queues, extents_now, resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,9 +76,13 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.fetch = fetch
         self._clock = clock or RetryClock()
         self._initial: Offsets | None = None
+        self._first_queues: frozenset[MessageQueue] = frozenset()
         self._ceiling: Extents | None = None
         self._position: Offsets | None = None
         self._newest: tuple[Extents, int] | None = None
+        self._was_there = False
+        self._ended_before: dict[MessageQueue, int] = {}
+        """When a queue was first seen to end before the place of the stream."""
         self._advanced_ms: int | None = None
         self._published: Offsets = {}
         self._warned: set[Loss] = set()
@@ -98,7 +109,9 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         The limit is shared by backlog. `DataLostError` when what `start` points to is not there, unless failOnDataLoss=false.
         """
         begin = from_checkpoint(self.initialOffset() if start is None else start)
-        rows = getattr(limit, "max_rows", self.options.max_rows)
+        self._was_there = self._was_there or bool(begin)
+        # trigger(once=True) wants all there is, whatever the options say, as with Kafka's source
+        rows = self.options.max_rows if limit is None else getattr(limit, "max_rows", None)
         waited_ms, pause_ms = 0, SPARK_FIRST_LOOK_MS
         while True:
             end = self._patiently("looking for new messages", lambda: self._end(begin, rows))
@@ -142,8 +155,12 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes what a batch has finished under the group. Spark says so when it begins the next batch but one."""
-        offsets = from_checkpoint(end)
-        changed = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
+        there = {} if self._newest is None else self._newest[0]  # who cannot be told of one queue would be told of none
+        changed = {
+            queue: offset
+            for queue, offset in from_checkpoint(end).items()
+            if queue in there and self._published.get(queue) != offset
+        }
         try:
             self._cluster().publish(self.options.group, changed)
             self._published.update(changed)
@@ -156,7 +173,9 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- looking
 
     def _resolve_initial(self) -> Offsets:
-        return {queue: place for queue, place in self._places(self._extents()).items() if place is not None}
+        extents = self._extents()
+        self._first_queues = frozenset(extents)
+        return {queue: place for queue, place in self._places(extents).items() if place is not None}
 
     def _places(self, extents: Extents) -> dict[Any, int | None]:
         """Where each queue begins at the first start; None for those that begin at their end."""
@@ -172,15 +191,16 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _end(self, begin: Offsets, rows: int | None) -> Offsets:
         """The end of a batch by what the queues hold now."""
-        extents = self._extents() if self._ceiling is None else self._ceiling
-        check_topics(begin, {queue.topic for queue in extents} or self.options.subscribed.topics)
-        for loss in losses(begin, extents):
+        extents, lost = self._looked(begin)
+        self._check_topics(begin, extents)
+        for loss in lost:
             self._report(loss)
         entering = {queue: extent for queue, extent in extents.items() if queue not in begin}
         entries: Offsets = {}
         if entering:
-            first = begin == self._initial
-            places = self._places(extents) if first else {}
+            # The options speak of queues that were there when the stream was started; a later one is read from its oldest message on.
+            named = {queue: extent for queue, extent in extents.items() if queue in self._first_queues}
+            places = self._places(named) if begin == self._initial and entering.keys() & named.keys() else {}
             for queue, extent in entering.items():
                 place = places.get(queue, extent.low)
                 entries[queue] = extent.high if place is None else place
@@ -196,6 +216,41 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         waited_ms = self._clock.now_ms() - self._advanced_ms
         return 0 < rows < wanted and waited_ms < self.options.max_delay_ms
 
+    def _check_topics(self, begin: Offsets, extents: Extents) -> None:
+        """A topic that matches the pattern and is gone is one of this stream all the same."""
+        subscribed = self.options.subscribed
+        topics = {queue.topic for queue in extents} or set(subscribed.topics)
+        if subscribed.pattern is not None:
+            matches = re.compile(subscribed.pattern).fullmatch
+            topics |= {queue.topic for queue in begin if matches(queue.topic)}
+        check_topics(begin, topics)
+
+    def _looked(self, begin: Offsets) -> tuple[Extents, list[Loss]]:
+        """What the queues hold, and what of it is lost.
+
+        A queue that ends before the stream's place is looked at again for `retryTimeoutMs`: a slave that lags may have answered in its
+        master's stead, and a loss would end the query, or have the whole queue read again.
+        """
+        extents = self._extents() if self._ceiling is None else self._ceiling
+        pause_ms = SPARK_BACK_OFF_MS
+        while True:
+            lost = losses(begin, extents)
+            now_ms = self._clock.now_ms()
+            self._ended_before = {
+                loss.queue: self._ended_before.get(loss.queue, now_ms) for loss in lost if loss.ends_before
+            }
+            since_ms = max(self._ended_before.values(), default=None)
+            left_ms = 0 if since_ms is None else since_ms + self.options.retry_timeout_ms - now_ms
+            if left_ms <= 0:
+                break
+            self._clock.sleep_ms(min(pause_ms, left_ms))
+            pause_ms = min(2 * pause_ms, SPARK_BACK_OFF_MS_MAX)
+            self._cluster().forget_routes()
+            extents = self._extents()
+        if self._ceiling is not None:
+            self._ceiling = extents
+        return extents, lost
+
     def _report(self, loss: Loss) -> None:
         if loss in self._warned:
             return
@@ -204,9 +259,7 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
         report(loss_text(loss), fail=self.options.fail_on_data_loss, may_return=loss.present is None)
 
     def _extents(self) -> Extents:
-        cluster = self._cluster()
-        subscribed = self.options.subscribed
-        found = extents_of(cluster, subscribed, topics_of(cluster, subscribed))
+        found = extents_now(self._cluster(), self.options.subscribed)
         self._newest = (found, self._clock.now_ms())
         return found
 
@@ -224,7 +277,8 @@ class StreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._cluster().forget_routes()
                 raise
 
-        seen = self._newest is not None  # then a name server that knows no such topic has just been started
+        # then a name server that knows no such topic has just been started
+        seen = self._newest is not None or self._was_there
         return Retrying(options.retry_timeout_ms, self._clock, also=(RouteNotFoundError,) if seen else ()).run(
             f"{doing} in topic {what} (name server {';'.join(options.name_servers)})", attempt
         )

@@ -13,6 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from orbitmq.client import MessageQueue
 from orbitmq.errors import ClientError, ConfigurationError, DataLostError
+from orbitmq.spark.reading.cluster import Cluster
+from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.spark.reading.stream_reader import StreamReader
 from orbitmq.sync import Client
@@ -127,6 +129,14 @@ def test_a_limit_is_kept_and_shared(mq: Client, reading: Reading) -> None:
     assert Run(reading, []).reader.getDefaultReadLimit() == ReadAllAvailable()
 
 
+def test_a_limit_that_spark_ignores_is_ignored(mq: Client, reading: Reading) -> None:
+    """`trigger(once=True)` is one batch of all there is."""
+    send(mq, 0, *(b"%d" % n for n in range(12)))
+    run = Run(reading, [], maxOffsetsPerTrigger="5")
+    end = run.reader.latestOffset(run.position(), ReadAllAvailable())
+    assert len(reading.batch(run.reader, run.position(), end)) == 12
+
+
 def test_few_rows_wait_for_more_or_for_their_time(mq: Client, reading: Reading) -> None:
     run = Run(reading, [], minOffsetsPerTrigger="3", maxTriggerDelay="1m")
     clock = run.reader._clock = Shown()
@@ -159,6 +169,101 @@ def test_a_new_queue_is_read_from_its_first_message(mq: Client, reading: Reading
     send(mq, 2, b"first", b"second")
     assert run.step() == [], "it enters"
     assert run.step() == [b"first", b"second"]
+
+
+def test_a_new_queue_is_read_from_its_first_message_where_the_others_bring_nothing(
+    mq: Client, reading: Reading
+) -> None:
+    """The stream stands where it began; the options say where the queues began that were there then, and nothing of this one."""
+    run = Run(reading, [], startingOffsets='{"orders": {"broker-a": {"0": -2, "1": -2}}}')
+    assert run.step() is None
+    mq.admin.create_topic("orders", queues_count=3)
+    reading.forget_routes()
+    send(mq, 2, b"first")
+    assert [run.step(), run.step()] == [[], [b"first"]]
+
+
+def test_a_queue_that_ends_too_early_may_be_that_of_a_slave_that_lags(
+    mq: Client, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fail in ("true", "false"):
+        send(mq, 0, b"a", b"b")
+        run = Run(reading, [], retryTimeoutMs="10000", failOnDataLoss=fail)
+        assert run.step()
+        clock = run.reader._clock = Shown()
+        extents = Cluster.extents
+
+        def of_a_slave(cluster: Cluster, topics: Any, clock: Shown = clock) -> Any:
+            found = extents(cluster, topics)  # noqa: B023 -- the same in every turn
+            return found if clock.at_ms >= 5_000 else {queue: Extent(0, at.high // 2) for queue, at in found.items()}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Cluster, "extents", of_a_slave)
+            assert run.step() is None
+        assert 5_000 <= clock.at_ms < 10_000
+        send(mq, 0, b"c")
+        assert run.step() == [b"c"], "nothing is read again"
+
+
+def test_a_pattern_waits_for_name_servers_that_were_just_started(
+    mq: Client, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that was started a moment ago knows no topic until its brokers have registered."""
+    send(mq, 0, b"a")
+    log: list[Any] = []
+    options = {"topic": "", "subscribePattern": "ord.*", "retryTimeoutMs": "10000"}
+    assert Run(reading, log, **options).step() == [b"a"]
+    send(mq, 0, b"b")
+    run = Run(reading, log, **options)
+    run.reader._newest = None  # as of a query that goes on from its checkpoint: Spark does not ask where it began
+    clock = run.reader._clock = Shown()
+    topics = Cluster.topics
+    monkeypatch.setattr(Cluster, "topics", lambda cluster: topics(cluster) if clock.at_ms >= 5_000 else [])
+    assert run.step() == [b"b"]
+    assert 5_000 <= clock.at_ms < 10_000
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_a_loss_of_its_own(mq: Client, reading: Reading) -> None:
+    mq.admin.create_topic("refunds", queues_count=1)
+    mq.send("refunds", b"r")
+    send(mq, 0, b"a")
+    log: list[Any] = []
+    options = {"topic": "", "subscribePattern": "orders|refunds|returns", "retryTimeoutMs": "300"}
+    assert Run(reading, log, **options).step() == [b"a", b"r"]
+    mq.admin.delete_topic("refunds")  # what the reader knows of routes is ten seconds old at most
+    send(mq, 0, b"b")
+    with pytest.raises(DataLostError, match="topic 'refunds', broker 'broker-a', queue 0 is gone"):
+        Run(reading, log, **options).step()
+    assert Run(reading, log, **options, failOnDataLoss="false").step() == [b"b"]
+    mq.admin.create_topic("returns", queues_count=1)
+    mq.admin.delete_topic("orders")
+    reading.forget_routes()
+    assert Run(reading, log, **options, failOnDataLoss="false").step() == [], (
+        "the new one enters, where all others are gone"
+    )
+
+
+@pytest.mark.parametrize("again", [None, 1], ids=["deleted", "made again with fewer queues"])
+def test_a_queue_that_goes_before_its_batch_is_read_ends_the_stream_or_is_passed_over(
+    mq: Client, reading: Reading, caplog: pytest.LogCaptureFixture, again: int | None
+) -> None:
+    """Spark runs a batch that was logged whatever has become of its queues, and would never come past this one."""
+    send(mq, 1, b"a", b"b")
+    readers = {
+        fail: reading.stream(topic="orders", startingOffsets="earliest", failOnDataLoss=fail, retryTimeoutMs="300")
+        for fail in ("true", "false")
+    }
+    start, end = {"orders": {"broker-a": {"1": 0}}}, {"orders": {"broker-a": {"1": 2}}}
+    [part] = readers["true"].partitions(start, end)
+    mq.admin.delete_topic("orders")
+    if again is not None:
+        mq.admin.create_topic("orders", queues_count=again)
+    with pytest.raises(
+        DataLostError, match="'orders', broker 'broker-a', queue 1 is gone, a read stands there at offsets 0 to 1"
+    ):
+        list(readers["true"].read(part))
+    assert list(readers["false"].read(part)) == []
+    assert "queue 1 is gone" in caplog.text
 
 
 def test_a_queue_that_is_gone_ends_the_stream_or_stands_still(mq: Client, reading: Reading) -> None:
@@ -204,6 +309,16 @@ def test_progress_shows_the_ends_and_the_group_its_place(mq: Client, reading: Re
     run.step()
     behind = {"min": 0, "avg": 1.0, "max": 2, "messages": 2}
     assert run.reader.reportLatestOffset() == {"orders": {"broker-a": {"0": 3, "1": 0}}, "behindLatest": behind}
+    run.reader.commit(run.log[-1])
+    assert mq.pull_consumer("reports").committed(QUEUES[0]) == 1
+
+
+def test_the_group_has_its_place_in_the_queues_that_are_there(mq: Client, reading: Reading) -> None:
+    """Who has gone on without a queue that is gone, or a broker, is still seen in the others."""
+    send(mq, 0, b"a")
+    gone = {"orders": {"broker-a": {"0": 0, "1": 0, "7": 42}, "broker-0": {"0": 3}}, "old": {"broker-a": {"0": 1}}}
+    run = Run(reading, [gone], failOnDataLoss="false", group="reports")
+    assert run.step() == [b"a"]
     run.reader.commit(run.log[-1])
     assert mq.pull_consumer("reports").committed(QUEUES[0]) == 1
 
