@@ -204,6 +204,9 @@ PAYLOAD_FIELDS_MAX: Final = 2_000
 PAYLOAD_DEPTH_MAX: Final = 32
 """How deep the type of a payload goes; types that name themselves would have no end."""
 
+AVRO_NUMBER_BYTES_MAX: Final = 10
+"""Bytes of a number in an Avro body: 64 bits, seven in each byte."""
+
 PAYLOAD_REASON_CHARS_MAX: Final = 300
 """Why a body cannot be decoded, for people to read; a reason may quote what was found."""
 

@@ -5,6 +5,7 @@ Rules of this file
 2. A body is read to its last byte: bytes that are left mean another schema.
 3. A schema that names itself is read by fastavro's code in Python: its C code does not count how deep it goes, and a body of some MB would
    end the process. Arrays whose items take no bytes are refused: a few bytes would claim any number of them.
+   A number has ten bytes at most: Python's take any number of them, and one of a megabyte takes a minute.
 4. What no column can hold is refused by name: unions of several types, types that name themselves. A schema of the user's that goes
    around them is served.
 """
@@ -71,6 +72,14 @@ def avro_schema(texts: Sequence[str]) -> AvroSchema:
     seen = _Seen(named)
     seen.look(parsed, ())
     return AvroSchema(parsed, named, seen.recursive)
+
+
+def usable_schema(texts: Sequence[str]) -> AvroSchema | str:
+    """As `avro_schema`, or why there is none: of many versions that a registry keeps for ever one may be of no use."""
+    try:
+        return avro_schema(texts)
+    except ConfigurationError as problem:
+        return str(problem.args[0])
 
 
 def _with_known_logic(schema: Any) -> Any:
@@ -215,10 +224,11 @@ class _Types:
 class AvroDecoder:
     """Decodes records into `kind`, a struct.
 
-    writers: schemas by id; for bodies without an id the one under None. reader: what they are resolved to, None for no other.
+    writers: schemas by id, or why one cannot be used, which is then the reason of its bodies; for bodies without an id the one under
+    None. reader: what they are resolved to, None for no other.
     """
 
-    def __init__(self, kind: Any, writers: Mapping[int | None, AvroSchema], reader: AvroSchema | None) -> None:
+    def __init__(self, kind: Any, writers: Mapping[int | None, AvroSchema | str], reader: AvroSchema | None) -> None:
         self._kind = kind
         self._framed = None not in writers
         self._writers = writers
@@ -241,6 +251,8 @@ class AvroDecoder:
         if writer is None:
             known = ", ".join(str(one) for one in sorted(one for one in self._writers if one is not None))
             raise ValueError(f"it was written with schema {schema_id}, and the registry's subjects have {known}")
+        if isinstance(writer, str):
+            raise ValueError(f"it was written with schema {schema_id}: {writer}")
         stream = io.BytesIO(body)
         stream.seek(at)
         reader = self._reader
@@ -258,9 +270,9 @@ class AvroDecoder:
 
 def _reading(careful: bool) -> Callable[..., Any]:
     if careful:
-        from fastavro import _read_py
+        from orbitmq.spark.typed.careful_avro import schemaless_reader
 
-        return _read_py.schemaless_reader
+        return schemaless_reader
     import fastavro
 
     return fastavro.schemaless_reader

@@ -71,13 +71,13 @@ class PayloadRules(msgspec.Struct, frozen=True, kw_only=True):
 
             message = message_class(self.schema.descriptors, self.options.message or "")
             return ProtobufDecoder(self.kind, message, framed=framed)
-        from orbitmq.spark.typed.avro_payloads import AvroDecoder, AvroSchema, avro_schema
+        from orbitmq.spark.typed.avro_payloads import AvroDecoder, AvroSchema, avro_schema, usable_schema
 
         reader = avro_schema(self.schema.texts)
         if not framed:
             return AvroDecoder(self.kind, {None: reader}, None)
-        writers: dict[int | None, AvroSchema] = {
-            schema_id: reader if texts == self.schema.texts else avro_schema(texts)
+        writers: dict[int | None, AvroSchema | str] = {
+            schema_id: reader if texts == self.schema.texts else usable_schema(texts)
             for schema_id, texts in self.writers.items()
         }
         return AvroDecoder(self.kind, writers, reader)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def decoded(frame: DataFrame, **options: str) -> DataFrame:
     """`frame` with `payload`, `payloadError` and `corruptBody` in the place of its column `body`, which is binary.
 
-    options: those of a read that begin with `payload`, by their names. Files and the registry are asked now. `ConfigurationError`,
+    options: those of a read that begin with `payload`, by their names. Files and the registry are asked now, also for a stream: bodies of
+    versions that are registered later have a reason, unless this is called in `foreachBatch`. `ConfigurationError`,
     `SchemaUnavailableError`.
 
         orders = orbitmq.spark.decoded(spark.read.parquet("/data/archive"), payload="json", payloadSchema="id bigint, amount double")

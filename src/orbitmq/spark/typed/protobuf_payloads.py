@@ -22,7 +22,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX
+from orbitmq.limits.spark import PAYLOAD_DEPTH_MAX, PAYLOAD_FIELDS_MAX
 from orbitmq.spark.typed.decoded import Decoded, OneDecoded, of_dicts, reason_of, row_by_row
 from orbitmq.spark.typed.fitting import no_field
 from orbitmq.spark.typed.framing import message_path, schema_id_of
@@ -38,6 +38,9 @@ _PLAIN: Final = {
     FieldDescriptor.CPPTYPE_FLOAT: pa.float32(), FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(), FieldDescriptor.CPPTYPE_ENUM: pa.string(),
 }  # fmt: skip
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_SECONDS_MIN: Final = -62_135_596_800
+_SECONDS_MAX: Final = 253_402_300_799
+"""The first and the last second that a Timestamp may have, of the years 1 and 9999."""
 
 
 def message_class(descriptor_set: bytes, name: str) -> Any:
@@ -62,47 +65,61 @@ def message_class(descriptor_set: bytes, name: str) -> Any:
     return message_factory.GetMessageClass(descriptor)
 
 
-def protobuf_type(descriptor: Any, wanted: Any = None, path: str = "payload", above: tuple[str, ...] = ()) -> Any:
-    """The Arrow type of a message; only the fields of `wanted` where it is given."""
-    narrow = wanted is not None and pa.types.is_struct(wanted)
-    name = descriptor.full_name
-    if (not narrow and name in above) or len(above) > PAYLOAD_DEPTH_MAX:
-        raise ConfigurationError(
-            f"the Protobuf message is recursive: {path} is a {name} inside of itself",
-            remedy="name the fields that you read in a schema of your own, as deep as you need them",
-        )
-    found = []
-    for field in wanted if narrow else descriptor.fields:
-        one = descriptor.fields_by_name.get(field.name)
-        inside = f"{path}.{field.name}"
-        if one is None:
-            raise no_field(inside, f"the Protobuf message {name}", [each.name for each in descriptor.fields])
-        found.append(pa.field(field.name, _field_type(one, field.type if narrow else None, inside, (*above, name))))
-    return pa.struct(found)
+def protobuf_type(descriptor: Any, wanted: Any = None) -> Any:
+    """The Arrow type of a message; only the fields of `wanted` where it is given. `ConfigurationError`."""
+    return _MessageTypes().message(descriptor, wanted, "payload", ())
 
 
-def _field_type(field: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
-    if _is_map(field):
-        if field.message_type.fields_by_name["key"].cpp_type != FieldDescriptor.CPPTYPE_STRING:
-            raise ConfigurationError(f"{path} is a map whose keys are no strings", remedy="leave it out of your schema")
-        inner = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
-        return pa.map_(pa.string(), _one_type(field.message_type.fields_by_name["value"], inner, path, above))
-    if field.is_repeated:
-        inner = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
-        return pa.list_(_one_type(field, inner, path, above))
-    return _one_type(field, wanted, path, above)
+class _MessageTypes:
+    def __init__(self) -> None:
+        self._fields = 0
 
+    def message(self, descriptor: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
+        narrow = wanted is not None and pa.types.is_struct(wanted)
+        name = descriptor.full_name
+        if (not narrow and name in above) or len(above) > PAYLOAD_DEPTH_MAX:
+            raise ConfigurationError(
+                f"the Protobuf message is recursive: {path} is a {name} inside of itself",
+                remedy="name the fields that you read in a schema of your own, as deep as you need them",
+            )
+        self._fields += 0 if narrow else len(descriptor.fields)
+        if self._fields > PAYLOAD_FIELDS_MAX:  # messages that are used twice at each of thirty levels would never end
+            raise ConfigurationError(
+                f"the Protobuf message has more than {PAYLOAD_FIELDS_MAX} fields",
+                remedy="name the fields that you read in a schema of your own",
+            )
+        found = []
+        for field in wanted if narrow else descriptor.fields:
+            one = descriptor.fields_by_name.get(field.name)
+            inside = f"{path}.{field.name}"
+            if one is None:
+                raise no_field(inside, f"the Protobuf message {name}", [each.name for each in descriptor.fields])
+            found.append(pa.field(field.name, self._field(one, field.type if narrow else None, inside, (*above, name))))
+        return pa.struct(found)
 
-def _one_type(field: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
-    if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
-        return _PLAIN[field.cpp_type]
-    if field.message_type.full_name == _TIMESTAMP:
-        return _TIME
-    if field.message_type.full_name in _WRAPPERS:
-        return _one_type(field.message_type.fields_by_name["value"], None, path, above)
-    return protobuf_type(field.message_type, wanted, path, above)
+    def _field(self, field: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
+        if _is_map(field):
+            if field.message_type.fields_by_name["key"].cpp_type != FieldDescriptor.CPPTYPE_STRING:
+                raise ConfigurationError(
+                    f"{path} is a map whose keys are no strings", remedy="leave it out of your schema"
+                )
+            inner = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
+            return pa.map_(pa.string(), self._one(field.message_type.fields_by_name["value"], inner, path, above))
+        if field.is_repeated:
+            inner = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+            return pa.list_(self._one(field, inner, path, above))
+        return self._one(field, wanted, path, above)
+
+    def _one(self, field: Any, wanted: Any, path: str, above: tuple[str, ...]) -> Any:
+        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
+        if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
+            return _PLAIN[field.cpp_type]
+        if field.message_type.full_name == _TIMESTAMP:
+            return _TIME
+        if field.message_type.full_name in _WRAPPERS:
+            return self._one(field.message_type.fields_by_name["value"], None, path, above)
+        return self.message(field.message_type, wanted, path, above)
 
 
 def _is_map(field: Any) -> bool:
@@ -175,12 +192,19 @@ def _value_reader(field: Any, kind: Any) -> Reader:
         return Decimal
     if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
         if field.message_type.full_name == _TIMESTAMP:
-            return lambda value: value.seconds * 1_000_000 + value.nanos // 1_000
+            return _instant_us
         if field.message_type.full_name in _WRAPPERS:
             one = _value_reader(field.message_type.fields_by_name["value"], kind)
             return lambda value: one(value.value)
         return _message_reader(field.message_type, kind)
     return lambda value: value
+
+
+def _instant_us(value: Any) -> int:
+    """Microseconds since 1970. `ValueError` for what no Timestamp may be, and no calendar has."""
+    if not (_SECONDS_MIN <= value.seconds <= _SECONDS_MAX and 0 <= value.nanos < 1_000_000_000):
+        raise ValueError(f"a Timestamp of {value.seconds} s and {value.nanos} ns is not in the years 1 to 9999")
+    return int(value.seconds) * 1_000_000 + int(value.nanos) // 1_000
 
 
 class ProtobufEncoder:

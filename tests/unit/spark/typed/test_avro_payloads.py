@@ -18,8 +18,15 @@ from hypothesis import strategies as st  # noqa: E402
 
 from orbitmq.errors import ConfigurationError  # noqa: E402
 from orbitmq.spark.typed.avro_payloads import AvroDecoder, AvroEncoder, avro_schema, avro_type  # noqa: E402
+from orbitmq.spark.typed.decoding import GivenSchema, PayloadRules  # noqa: E402
 from orbitmq.spark.typed.fitting import check_fits, ddl_of  # noqa: E402
 from orbitmq.spark.typed.framing import head  # noqa: E402
+from orbitmq.spark.typed.payload_options import (  # noqa: E402
+    PayloadFormat,
+    PayloadFraming,
+    PayloadOptions,
+    RegistryOptions,
+)
 
 BAD = object()
 
@@ -150,6 +157,42 @@ def test_a_chain_of_itself_ends_no_process(size: int) -> None:
     good = written(NODE, {"id": 1, "next": {"id": 2, "next": None}})
     found = decoded([good, b"\2\2" * (size // 2) + b"\2\0", good], {None: NODE}, kind=kind)
     assert found == [{"id": 1, "next": {"id": 2}}, BAD, {"id": 1, "next": {"id": 2}}]
+
+
+@pytest.mark.parametrize("body", [b"\xff" * 4_000_000, b"\xff" * 10 + b"\1\0", b"\x80" * 4_000_000])
+def test_a_number_of_many_bytes_is_given_up_at_once(body: bytes) -> None:
+    """Python has room for a number of any length, and adding to one of a megabyte takes as long as copying it."""
+    kind = pa.struct([("id", pa.int32())])
+    assert decoded([body, written(NODE, {"id": -(2**31), "next": None})], {None: NODE}, kind=kind) == [
+        BAD,
+        {"id": -(2**31)},
+    ]
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_of_a_schema_that_names_itself(number: int) -> None:
+    text = record({"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Node"]}, name="Node")
+    kind = pa.struct([("id", pa.int64())])
+    assert decoded([written(text, {"id": number, "next": None})], {None: text}, kind=kind) == [{"id": number}]
+
+
+def test_a_version_of_the_registry_that_is_of_no_use_is_the_reason_of_its_own_bodies() -> None:
+    empty = record({"name": "a", "type": {"type": "array", "items": "null"}})
+    good = record({"name": "id", "type": "int"})
+    options = PayloadOptions(
+        format=PayloadFormat.AVRO,
+        framing=PayloadFraming.CONFLUENT,
+        registry=RegistryOptions(url="http://host", subjects=("s",)),
+    )
+    rules = PayloadRules(
+        options=options, kind=avro_type(avro_schema([good])), schema=GivenSchema((good,)), writers={1: (empty,), 2: (good,)}
+    )  # fmt: skip
+    bodies = [head(1) + b"\0", head(2) + written(good, {"id": 5})]
+    values, reasons = rules.decoder().decode(pa.array(bodies, pa.binary()))
+    assert values.to_pylist() == [None, {"id": 5}]
+    assert reasons.to_pylist() == [
+        "it was written with schema 1: an Avro schema has an array whose items take no bytes", None,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

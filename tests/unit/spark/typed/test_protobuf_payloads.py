@@ -199,6 +199,33 @@ def test_a_message_in_itself_and_fields_that_are_not_there() -> None:
         check_fits(wanted, protobuf_type(ORDER.DESCRIPTOR, wanted), "its protobuf schema")
 
 
+def test_a_message_of_messages_that_are_used_again_and_again_is_looked_at_in_no_time() -> None:
+    """Each of thirty messages has two fields of the next: a thousand million fields in some lines of text."""
+    file = descriptor_pb2.FileDescriptorProto(name="deep.proto", package="deep", syntax="proto3")
+    file.message_type.add(name="M30").field.add(name="n", number=1, type=Field.TYPE_INT32, label=Field.LABEL_OPTIONAL)
+    for level in range(30):
+        one = file.message_type.add(name=f"M{level}")
+        for number, name in enumerate("ab", start=1):
+            one.field.add(
+                name=name, number=number, type=Field.TYPE_MESSAGE, type_name=f".deep.M{level + 1}", label=Field.LABEL_OPTIONAL
+            )  # fmt: skip
+    message = message_class(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "deep.M0")
+    with pytest.raises(ConfigurationError, match="has more than 2000 fields"):
+        protobuf_type(message.DESCRIPTOR)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos"), [(253_402_300_800, 0), (-62_135_596_801, 0), (2**62, 0), (0, -1), (0, 10**9)]
+)
+def test_a_time_that_no_calendar_has_is_a_reason(seconds: int, nanos: int) -> None:
+    kind = pa.struct([("at", KIND.field("at").type)])
+    good, bad = ORDER(), ORDER()
+    good.at.seconds, good.at.nanos = -1, 500_000_000
+    bad.at.seconds, bad.at.nanos = seconds, nanos
+    before_1970 = pa.scalar(-500_000, KIND.field("at").type).as_py()
+    assert decoded([good.SerializeToString(), bad.SerializeToString()], kind) == [{"at": before_1970}, BAD]
+
+
 @pytest.mark.parametrize("value", [{"state": "LOST"}, {"tags": [None]}, {"count": -1}, {"id": 2**63}])
 def test_what_does_not_fit_is_not_written(value: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
