@@ -24,7 +24,8 @@ DESCRIPTORS_MIN: Final = FILES_MIN + 64
 """With fewer a server would start and have no connection left for its clients."""
 
 OTHERS: Final = 64
-"""Descriptors for what is no file that stays open: listening sockets, pipes, the event loop, libraries, tables that are being written."""
+"""Descriptors for what is no file that stays open: listening sockets, pipes, the event loop, libraries, tables that are being written, and
+connections between the members of a group."""
 
 
 OTHER_MAPPINGS: Final = 4_096

@@ -7,6 +7,7 @@ Rules of this file
    began anew, or connects anew, and takes the place of its earlier connection.
 3. What breaks the protocol costs its sender the connection, and one line of the log; who comes again and again for the same reason, one
    in a minute.
+4. A crowd of clients keeps no member out: these connections have a bound of their own, and are none of those that all ports share.
 """
 
 from __future__ import annotations
@@ -90,15 +91,11 @@ class MemberPort:
             if stranger is None:
                 return False
             stranger.end("others came, and it had said nothing")
-        if not self._process.room.take():
-            return False
         self.connections[connection] = None
         return True
 
     def ended(self, connection: MemberConnection) -> None:
-        if connection in self.connections:
-            del self.connections[connection]
-            self._process.room.give_back()
+        self.connections.pop(connection, None)
 
     def is_news(self, host: str, why: str) -> bool:
         """Whether it was not told lately that this host is let go for that reason."""

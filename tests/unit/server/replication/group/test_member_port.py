@@ -144,6 +144,17 @@ async def test_a_name_has_one_store_while_its_member_is_connected(
     await again.is_taken()
 
 
+async def test_a_crowd_of_clients_keeps_no_member_out(group: GroupInProcess) -> None:
+    await group.start("a")
+    room = group.running["a"].room
+    others, room.open_count = room.open_count, room.open_max
+    caller = await Caller.of(group)
+    await caller.say()
+    await caller.is_taken()
+    room.open_count = others
+    caller.writer.close()
+
+
 async def test_with_credentials_only_who_knows_the_secret_comes_in(group: GroupInProcess) -> None:
     secret = '{"accessKey":"inner","secretKey":"of the group"}'
     await group.start("a", innerClientAuthenticationCredentials=secret)
