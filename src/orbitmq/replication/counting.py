@@ -91,7 +91,9 @@ class LeaderCounting:
     # --- sets -----------------------------------------------------------------------------------------------------------
 
     def propose(self, revision: int, in_sync: tuple[str, ...]) -> None:
-        self.changes = (*self.changes, OpenChange(revision, in_sync))
+        change = OpenChange(revision, in_sync)
+        if change not in self.changes:  # an engine that is away is asked for it again and again
+            self.changes = (*self.changes, change)
 
     def engine_has(self, revision: int) -> None:
         self.changes = tuple(one for one in self.changes if one.revision >= revision)

@@ -104,6 +104,14 @@ def test_changes_that_were_given_up_count_together() -> None:
     assert counting.holding(view_of("ab", "cd")) == {"a", "b", "c", "d"}
 
 
+def test_a_change_that_is_asked_for_again_and_again_counts_once() -> None:
+    counting = counting_of(b=30, c=20)
+    for _ in range(1_000):  # an engine that is away is asked twice a second
+        counting.propose(REVISION, ("a", "b"))
+        counting.propose(REVISION, ("a", "b", "c", "d"))
+    assert [change.in_sync for change in counting.changes] == [("a", "b"), ("a", "b", "c", "d")]
+
+
 def test_who_is_no_member_any_more_is_forgotten() -> None:
     counting = counting_of(b=30, c=20, d=10)
     assert counting.forget_others(("a", "b")) == ["c", "d"]
