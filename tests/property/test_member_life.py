@@ -33,9 +33,12 @@ FOUND = (500_536, 501_190)
 """Lives of a campaign in which the judge was wrong: a member was removed and nobody had heard of it; a member that was killed as it knew
 more had been confirmed followed the one for which a person accepted the loss of that."""
 
+REMOVES = 500_503
+"""A life in which a member is taken out of its group, which is rare."""
+
 
 def test_groups_keep_what_was_confirmed() -> None:
-    lives = [run(seed) for seed in (*SEEDS, *FOUND)]
+    lives = [run(seed) for seed in (*SEEDS, *FOUND, REMOVES)]
     assert [(life.seed, life.problem) for life in lives if life.problem] == []
     counts = sum((Counter(life.counts) for life in lives), Counter[str]())
     met = (

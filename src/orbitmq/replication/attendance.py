@@ -5,7 +5,7 @@
                            hush    silent for LEADER_SILENT_MS and still in the set: it may hear us all the same, and is to miss us
     a follower looks at    miss    the leader's connection is gone and refused: at once; else silent for LEADER_SILENT_MS; nobody leads:
     at once
-                           lead    candidates by (right clock, last epoch, end of log), each LEAD_STEP_MS after the one before it
+                           lead    candidates by (right clock and room, last epoch, end of log), each LEAD_STEP_MS after the one before it
 
 Rules of this file
 1. Nothing here is needed for what was confirmed to stay: a wrong clock or a wrong guess costs time only.
@@ -129,4 +129,4 @@ class LeaderWatch:
 
 def _order(one: Standing) -> tuple[bool, int, int, str]:
     """Who goes first is smaller."""
-    return one.is_clock_off, -one.last_epoch, -one.end, one.sender
+    return one.goes_last, -one.last_epoch, -one.end, one.sender

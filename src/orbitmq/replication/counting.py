@@ -33,11 +33,14 @@ class OpenChange(NamedTuple):
 class LeaderCounting:
     """Of one member, in the epochs that it leads."""
 
-    __slots__ = ("changes", "followed", "marker_end")
+    __slots__ = ("changes", "followed", "joining", "marker_end")
 
     def __init__(self) -> None:
         self.followed: dict[str, Followed] = {}
         self.changes: tuple[OpenChange, ...] = ()
+        self.joining = ""
+        """A learner that has caught up, and is waited for before it is asked into the set: it has to have all that is confirmed then, which
+        while messages flow one that is a little slower than the set never has. Changed by who knows it."""
         self.marker_end: int | None = None
         """Where the marker of the epoch ends; None before it is in the log."""
 
@@ -100,14 +103,16 @@ class LeaderCounting:
 
     def holding(self, view: View) -> frozenset[str]:
         """Members that have to have a record before it is confirmed."""
-        return frozenset(view.in_sync).union(*(one.in_sync for one in self.changes))
+        return frozenset(view.in_sync).union(
+            (self.joining,) if self.joining else (), *(one.in_sync for one in self.changes)
+        )
 
     def confirmable_end(self, view: View, leader: str, safe_end: int) -> int | None:
         """How far the log may be confirmed; None: not in this epoch, for now."""
         if self.marker_end is None or not view.confirms:
             return None
         end, followed = safe_end, self.followed
-        for name in self.holding(view) if self.changes else view.in_sync:
+        for name in self.holding(view) if self.changes or self.joining else view.in_sync:
             if name != leader:
                 known = followed.get(name)
                 end = min(end, 0 if known is None else known.end or 0)

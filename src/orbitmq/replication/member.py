@@ -38,6 +38,8 @@ class TimedReplica:
         self.replica: Final = replica
         self.clock_off_ms = 0
         """By how much its wall clock differed from its leader's when that was last heard, with the way between them; 0 of a leader."""
+        self.lacks_room = False
+        """Whether its disk is full, or nearly; changed by who knows it."""
         self._epoch = replica.epoch
         self._role = replica.role
         self._attendance = Attendance(replica.log.written, now_ns)
@@ -48,12 +50,15 @@ class TimedReplica:
         """When it says something next, wants something of the engine next, and only reads it next."""
         self._asked: tuple[int, int] = 0, now_ns
         """The question that the engine has, and when it was asked."""
-        self._switch_ns = 0
+        self._switch_until_ns = 0
+        """How long another one is waited for that is to lead."""
         self._has_missed = False
 
     def step(self, given: Input, now_ns: int, wall_ms: int) -> list[Effect]:
         """Something has happened. Who misses its leader may have waited for it."""
         self._note(given, now_ns, wall_ms)
+        if self.lacks_room and isinstance(given, steps.Heard) and isinstance(given.message, steps.YourTurn):
+            return []  # who asks serves what is confirmed, this one could not even begin
         effects = self._stepped(given, now_ns)
         is_waiting = self._has_missed and self.replica.role is ReplicaRole.FOLLOWING
         return effects + self.tick(now_ns) if is_waiting else effects
@@ -62,6 +67,8 @@ class TimedReplica:
         """A connection to it is gone, and is refused."""
         if member == self.replica.leader:
             self._watch.is_gone = True
+        elif member == self.replica.switching_to:
+            self._switch_until_ns = 0
 
     def silent_ms(self, now_ns: int) -> int:
         """Since when nothing was heard of the leader that this member follows."""
@@ -120,7 +127,7 @@ class TimedReplica:
             if replica.role is ReplicaRole.LEADING and given.written > replica.log.written:
                 self._unconfirmed.append((now_ns, given.written))
         elif isinstance(given, steps.SwitchTo):
-            self._switch_ns = now_ns
+            self._switch_until_ns = now_ns + SWITCH_MS * NS_PER_MS
 
     def _stepped(self, given: Input, now_ns: int) -> list[Effect]:
         replica = self.replica
@@ -149,14 +156,19 @@ class TimedReplica:
             self._unconfirmed.popleft()
         while self._unconfirmed and self._unconfirmed[0][0] <= now_ns - UNCONFIRMED_MS * NS_PER_MS:
             effects.append(steps.AnswerUnknown(self._unconfirmed.popleft()[1]))
-        if replica.switching_to and now_ns - self._switch_ns >= SWITCH_MS * NS_PER_MS:
+        is_left = view is not None and replica.switching_to not in view.in_sync
+        if replica.switching_to and (is_left or now_ns >= self._switch_until_ns):
             effects += self._stepped(steps.SwitchTo(""), now_ns)
         if view is not None:  # who hears us, and is not heard, would hold fast to a leader that can confirm nothing
             others = [name for name in view.in_sync if name != replica.name]
             effects += [steps.EndStream(name) for name in others if self._attendance.is_silent(name, now_ns)]
+        learners = () if view is None else view.learners
+        level = [name for name in learners if self._attendance.is_level(name, end_of(name), now_ns)]
+        joining, replica.counting.joining = replica.counting.joining, level[0] if level else ""
+        if joining and not level:  # nobody is waited for any more
+            effects += self._stepped(replica.log, now_ns)
         if view is None or replica.questions.asked is not None or now_ns < self._engine_ns:
             return effects
-        level = [name for name in view.learners if self._attendance.is_level(name, end_of(name), now_ns)]
         others = [name for name in view.in_sync if name != replica.name and view.may_drop(name)]
         late = [name for name in others if self._attendance.is_late(name, end_of(name), now_ns)]
         if level:
@@ -198,7 +210,8 @@ class TimedReplica:
     def _standing(self) -> Standing:
         log, replica = self.replica.log, self.replica
         last_epoch = log.marks[-1].epoch if log.marks else 0
-        return Standing(replica.name, replica.epoch, replica.is_clock_off, last_epoch, log.written)
+        goes_last = replica.is_clock_off or self.lacks_room
+        return Standing(replica.name, replica.epoch, goes_last, last_epoch, log.written)
 
     def _rivals(self) -> list[str]:
         """Who else may lead: of the set, without us and whom we miss."""

@@ -89,11 +89,12 @@ class Report(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """I miss the leader of this epoch. Who has the longest log and a right clock goes first."""
+    """I miss the leader of this epoch. Who has the longest log goes first, and last whoever should rather not lead."""
 
     sender: str
     epoch: int
-    is_clock_off: bool
+    goes_last: bool
+    """My clock is not the leader's, or my disk is full."""
     last_epoch: int
     """Of the last mark in the sender's log."""
     end: int

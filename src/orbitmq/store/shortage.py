@@ -55,6 +55,16 @@ class Shortage:
         if not self._reserve.is_whole:
             self._stop(f"the disk is full: what is set aside, {self._reserve.size_bytes >> 10} KiB, is in use")
 
+    @property
+    def is_near(self) -> bool:
+        """Whether messages are refused, or would be soon. Asks the file system."""
+        if SPACE in self._writability.stops:
+            return True
+        try:
+            return self._reserve.free_bytes < SPACE_RESUMED_BYTES
+        except OSError:
+            return False
+
     def _stop(self, reason: str) -> None:
         if SPACE not in self._writability.stops:
             self.when_changed()

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from orbitmq.limits.group import LEAD_ASK_MS, LEAD_STEP_MS, LEADER_SILENT_MS, MEMBER_LATE_MS, MEMBER_LEVEL_MS
+from orbitmq.limits.group import (
+    LEAD_ASK_MS,
+    LEAD_STEP_MS,
+    LEADER_SILENT_MS,
+    MEMBER_LATE_MS,
+    MEMBER_LEVEL_MS,
+    SWITCH_MS,
+)
 from orbitmq.replication.attendance import Attendance, LeaderWatch
 from orbitmq.replication.epoch_marks import EpochMark
 from orbitmq.replication.member import TimedReplica
 from orbitmq.replication.replica import Replica
 from orbitmq.replication.replica_steps import (
     AskEngine,
+    ConfirmTo,
+    DispatchedTo,
     Effect,
     EngineHolds,
     Heard,
+    Hello,
     KeptEpoch,
     LogIs,
     ReadEngine,
     Report,
+    SendMessage,
     Standing,
+    SwitchTo,
+    Welcome,
+    YourTurn,
 )
 from orbitmq.replication.view import View
 from orbitmq.units import NS_PER_MS
@@ -28,8 +42,8 @@ def after(ms: float) -> int:
     return BEGIN_NS + int(ms * NS_PER_MS)
 
 
-def stands(name: str, end: int, *, epoch: int = 3, last: int = 2, is_clock_off: bool = False) -> Standing:
-    return Standing(name, epoch, is_clock_off, last, end)
+def stands(name: str, end: int, *, epoch: int = 3, last: int = 2, goes_last: bool = False) -> Standing:
+    return Standing(name, epoch, goes_last, last, end)
 
 
 def test_a_member_is_late_when_it_was_silent_for_two_seconds() -> None:
@@ -93,7 +107,7 @@ def test_the_longest_log_goes_first_and_a_wrong_clock_last() -> None:
     a, b, c = stands("a", 300), stands("b", 200), stands("c", 900, last=1)
     assert waits_ms(a, b, c) == 0, "the newest epoch counts before the length"
     assert waits_ms(a, b) == LEAD_ASK_MS, "who has said nothing is waited for, a moment"
-    assert waits_ms(stands("a", 300, is_clock_off=True), b, c) == 2 * LEAD_STEP_MS
+    assert waits_ms(stands("a", 300, goes_last=True), b, c) == 2 * LEAD_STEP_MS
     assert waits_ms(a, stands("b", 900, epoch=2), c) == LEAD_ASK_MS, "what was said in an older epoch does not count"
 
 
@@ -131,3 +145,98 @@ def test_a_leader_that_lets_another_one_lead_prefers_a_right_clock() -> None:
     assert member.successor(["b", "c"]) == "c"
     member.step(Heard(Report("b", 1, ("b", 1), 80)), 0, 0)
     assert member.successor(["b", "c"]) == "b"
+
+
+LEARNING = View(epoch=3, serial=5, leader="a", claim="life", in_sync=("a", "b"), learners=("c",))
+
+
+def leads(view: View) -> TimedReplica:
+    """a, which serves, with b and c; all have the log up to 90."""
+    replica = Replica("a", "life", view.members, KeptEpoch(3, 5, ""), LogIs(0, 0, ()), 0, boot="boot")
+    member = TimedReplica(replica, BEGIN_NS)
+    (read,) = (one for one in member.step(ReadEngine(), BEGIN_NS, 0) if isinstance(one, AskEngine))
+    member.step(EngineHolds(read.number, view, 7), BEGIN_NS, 0)
+    member.step(LogIs(90, 90, (EpochMark(3, 0, "life"),)), BEGIN_NS, 0)
+    for name in ("b", "c"):
+        member.step(Heard(Hello(name, 3, (name, 1))), BEGIN_NS, 0)
+        member.step(Heard(Report(name, 3, (name, 1), 90)), BEGIN_NS, 0)
+    member.step(DispatchedTo(90), BEGIN_NS, 0)
+    assert not replica.refusal
+    return member
+
+
+def hands_over(to: str) -> TimedReplica:
+    """A leader that has asked that one to lead."""
+    member = leads(View(epoch=3, serial=5, leader="a", claim="life", in_sync=("a", "b", "c")))
+    member.step(SwitchTo(to), BEGIN_NS, 0)
+    assert member.replica.refusal == f"{to} is to lead"
+    return member
+
+
+def test_a_leader_waits_no_longer_for_one_that_cannot_lead_any_more() -> None:
+    member = hands_over("b")
+    member.tick(after(SWITCH_MS - 1))
+    assert member.replica.switching_to == "b", "it may yet lead"
+    member.tick(after(SWITCH_MS))
+    assert not member.replica.refusal, "this one goes on"
+
+    member = hands_over("b")
+    member.gone("c")
+    member.tick(after(100))
+    assert member.replica.switching_to == "b", "another one is gone"
+    member.gone("b")
+    member.tick(after(200))
+    assert not member.replica.refusal, "its process is gone"
+
+    member = hands_over("b")
+    (read,) = (one for one in member.step(ReadEngine(), after(100), 0) if isinstance(one, AskEngine))
+    assert member.replica.view is not None
+    member.step(EngineHolds(read.number, member.replica.view.leave("b"), 8), after(100), 0)
+    member.tick(after(200))
+    assert not member.replica.refusal, "it has left the set"
+
+
+def test_a_member_without_room_leads_last_and_not_because_it_is_asked() -> None:
+    view = View(epoch=3, serial=5, leader="a", claim="a1", in_sync=("a", "b", "c"))
+    log = LogIs(300, 300, (EpochMark(3, 0, "a1"),))
+    replica = Replica("b", "life", view.in_sync, KeptEpoch(3, 5, ""), log, 0, boot="boot")
+    member = TimedReplica(replica, BEGIN_NS)
+    (read,) = (one for one in member.step(ReadEngine(), BEGIN_NS, 0) if isinstance(one, AskEngine))
+    member.step(EngineHolds(read.number, view, 7), BEGIN_NS, 0)
+    member.step(Heard(Welcome("a", 3, replica.session, log.marks, 300)), BEGIN_NS, 0)
+    assert replica.following.is_matched
+    member.lacks_room = True
+    assert member.step(Heard(YourTurn("a", 3)), BEGIN_NS, 0) == []
+    member.gone("a")
+    said = [one.message for one in member.tick(after(100)) if isinstance(one, SendMessage)]
+    assert stands("b", 300, last=3, goes_last=True) in said
+    member.lacks_room = False
+    assert any(isinstance(one, AskEngine) for one in member.step(Heard(YourTurn("a", 3)), after(100), 0))
+
+
+def test_a_learner_that_is_slower_than_the_set_joins_while_messages_flow() -> None:
+    member, mark = leads(LEARNING), (EpochMark(3, 0, "life"),)
+    replica, asked = member.replica, list[View]()
+    for ms in range(0, 1_000, 10):
+        end = 100 + ms
+        effects = member.step(LogIs(end, end, mark), after(ms), 0)
+        effects += member.step(Heard(Report("b", 3, ("b", 1), end)), after(ms + 1), 0)
+        effects += member.step(Heard(Report("c", 3, ("c", 1), max(end - 50, 90))), after(ms + 2), 0)
+        effects += member.tick(after(ms + 3)) if ms % 100 == 0 else []
+        asked += [one.view for one in effects if isinstance(one, AskEngine) and one.view is not None]
+    assert [view.in_sync for view in asked] == [("a", "b", "c")]
+    assert replica.counting.end_of("c") == replica.confirmed, "it is waited for, and has all that is confirmed"
+
+
+def test_a_learner_that_falls_back_is_waited_for_no_longer() -> None:
+    member, mark = leads(LEARNING), (EpochMark(3, 0, "life"),)
+    replica = member.replica
+    member.step(LogIs(110, 110, mark), after(10), 0)
+    member.step(Heard(Report("b", 3, ("b", 1), 110)), after(11), 0)
+    member.tick(after(100))
+    assert replica.counting.joining == "c"
+    member.step(LogIs(120, 120, mark), after(101), 0)
+    member.step(Heard(Report("b", 3, ("b", 1), 120)), after(102), 0)
+    assert replica.confirmed == 110
+    effects = member.tick(after(101 + MEMBER_LEVEL_MS + 100))
+    assert ConfirmTo(120) in effects, "nothing of it comes"

@@ -74,8 +74,10 @@ class GroupDuties:
         self._then(self._changes.became_master)
 
     def stand_still(self) -> None:
-        """Append nothing any more, after what is known here alone."""
+        """Append nothing any more, after what is known here alone; that has to be synced, which a disk that hangs would not end."""
         try:
+            if trouble := self._store.unsynced_trouble:
+                raise OSError(trouble)
             self._changes.steps_down()
         except OSError as error:
             logger.error("what this leader alone knows is not in the log, some of it is delivered again: %s", error)

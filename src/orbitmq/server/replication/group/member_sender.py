@@ -184,7 +184,7 @@ class MemberSender:
         except (OSError, ValueError) as error:
             self._connecting = None
             self._failed(f"{address}: {words_of(error)}" if address else str(error))
-            if getattr(error, "errno", None) == errno.ECONNREFUSED:
+            if _is_refused(error):
                 self._source.refused(self.name)
             else:
                 self._probe_soon()
@@ -242,6 +242,13 @@ class MemberSender:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.abort()
+
+
+def _is_refused(error: Exception) -> bool:
+    """By every address that the name of a host has. Of several asyncio tells no number, but a text with that of each."""
+    number, text = getattr(error, "errno", None), str(error)
+    of_each = 0 < text.count("[Errno ") == text.count(f"[Errno {errno.ECONNREFUSED}]")
+    return number == errno.ECONNREFUSED or (number is None and of_each)
 
 
 class _Outgoing(asyncio.Protocol):

@@ -296,3 +296,26 @@ def test_a_switch_stands_still_first_and_goes_on_where_nobody_leads(tmp_path: Pa
     assert member.said[0] == "stands still"
     member.wait(6_000)
     assert "goes on" in member.said
+
+
+def test_a_leader_whose_disk_hangs_asks_another_one_to_lead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    member = leads(Member(tmp_path))
+    view = member.replica.view
+    assert view is not None
+    member.driver.tell(steps.ReadEngine())
+    member.holds(view._next(in_sync=("a", "b"), learners=()), 3)
+    member.driver.tell(steps.Heard(steps.Hello("b", 1, ("b-life", 1))))
+    member.little.send(body=b"synced by b alone")
+    member.turn()
+    end = member.log.store.log.written_end
+    member.said.clear()
+    for _ in range(60):  # the sync does not come back
+        member.driver.tell(steps.Heard(steps.Report("b", 1, ("b-life", 1), end)))
+        if member.replica.switching_to:
+            break
+        member.little.clock.advance(GROUP_TICK_MS)
+        member.little.store.run_due(member.little.clock.monotonic_ns())
+    assert member.replica.switching_to == "b"
+    assert member.said.index("stands still") < member.said.index(("b", steps.YourTurn("a", 1)))
+    assert "b is asked to lead: " in caplog.text
+    assert "were not synced for" in caplog.text

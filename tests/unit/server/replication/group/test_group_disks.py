@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.worlds.faults import Call, RecordingFiles
+from tests.worlds.faults import Call, RecordingFiles, Room
 from tests.worlds.group_in_process import GroupInProcess
 
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.replication_bodies import PromoteRequest, ReseedAnswer, ReseedRequest
+from orbitmq.replication import member
+from orbitmq.server.replication.group import leader_switch
 from orbitmq.store.files import OsFiles
 
 NAMES = ("a", "b", "c")
+PULL = {
+    "consumerGroup": "readers", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4",
+    "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+}  # fmt: skip
 
 
 class Disks:
@@ -89,6 +97,59 @@ async def test_a_leader_whose_disk_fails_lets_another_one_lead(kind: str, number
     assert await group.send(group.leader, b"goes on") == ResponseCode.SUCCESS
     found = group.bodies(group.leader)
     assert (found[0], found[-1]) == (b"first", b"goes on")
+
+
+async def test_a_leader_whose_disk_hangs_lets_another_one_lead(group: GroupInProcess) -> None:
+    hangs, is_over = set[str](), threading.Event()
+
+    def plan(name: str, call: Call) -> None:
+        if name in hangs and call.kind == "sync" and "commitlog" in call.path.parts:
+            is_over.wait()
+
+    for name in NAMES:
+        (group.root / name).mkdir()
+        group.files[name] = RecordingFiles(OsFiles(), group.root / name, plan=partial(plan, name))
+    leader = await begun(group, *NAMES)
+    try:
+        hangs.add(leader)
+        assert await group.send(leader, b"nobody knows") == ResponseCode.SYSTEM_ERROR
+        await group.until(lambda: group.leader not in ("", leader), "another leader")
+        await group.until(lambda: leader not in group.in_sync(), "the others going on without it")
+        assert await group.send(group.leader, b"goes on") == ResponseCode.SUCCESS
+    finally:
+        hangs.clear()
+        is_over.set()
+    await group.until_level(*NAMES)
+    assert group.bodies(leader) == [b"first", b"nobody knows", b"goes on"]
+
+
+async def test_where_all_disks_are_full_the_leader_stays_and_is_read_until_there_is_room(
+    group: GroupInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (member, leader_switch):
+        monkeypatch.setattr(module, "SWITCH_MS", 500)
+    rooms = {name: Room(40_000) for name in NAMES}
+    for name, room in rooms.items():
+        (group.root / name).mkdir()
+        group.files[name] = RecordingFiles(OsFiles(), group.root / name, room=room)
+    leader = await begun(group, *NAMES)
+    for room in rooms.values():
+        room.fill()
+    epoch, replica = group.view().epoch, group.member(leader).driver.replica  # type: ignore[union-attr]
+    while await group.send(leader, bytes(60_000)) == ResponseCode.SUCCESS:
+        pass
+    asked = set()
+    for _ in range(2):
+        await group.until(lambda: bool(replica.switching_to), "another one being asked to lead")
+        asked.add(replica.switching_to)
+        await group.until(lambda: not replica.switching_to, "it leading on")
+    assert asked == set(NAMES) - {leader}, "each in its turn"
+    read = await group.call(leader, request(RequestCode.PULL_MESSAGE, PULL))
+    assert (read.code, group.view().epoch) == (ResponseCode.SUCCESS, epoch)
+    for room in rooms.values():
+        room.clear()
+    await group.until(lambda: group.member(leader).store.writable, "messages being taken again")
+    assert await group.send(leader, b"goes on") == ResponseCode.SUCCESS
 
 
 async def test_damage_in_the_log_of_a_member_comes_from_another_one_and_nothing_is_cut(group: GroupInProcess) -> None:

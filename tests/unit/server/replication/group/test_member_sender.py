@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.worlds.group_in_process import free_port
 
 from orbitmq.clock import SystemClock
 from orbitmq.protocol.replication.member_frames import GROUP_MAGIC, NONCE_BYTES, greeting
@@ -101,6 +103,26 @@ async def test_a_refusal_is_told_and_messages_wait_for_the_next_connection() -> 
     await until(lambda: member.came == b"hello" + encode(HELLO), lambda: sender.look(source.clock.monotonic_ns()))
     sender.close()
     again.close()
+
+
+async def test_a_host_of_several_addresses_refuses_where_each_of_them_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(free_port())
+    monkeypatch.setattr(source, "address_of", lambda name: f"member.example:{source.port}")
+    addresses = ["127.0.0.1", "127.0.0.2"]
+
+    def found(*given: object, **more: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, source.port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    sender = MemberSender("b", source)  # type: ignore[arg-type]
+    sender.send(HELLO)
+    await until(lambda: source.refusals == ["b"])
+    addresses[1] = "255.255.255.255"  # nobody can be reached there
+    source.failures.clear()
+    sender.send(HELLO)
+    await until(lambda: source.failures == ["b"], lambda: sender.look(source.clock.monotonic_ns()))
+    assert source.refusals == ["b"], "of one of them nothing is known"
+    sender.close()
 
 
 async def test_what_answers_as_no_member_does_is_left() -> None:
