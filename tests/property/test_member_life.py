@@ -18,7 +18,7 @@ FOUND_BY = {
     "tail dispatched at start": 0,
     "next offset of a cut record kept": 0,
     "repeat answered from a record that may be cut": 1,
-    "timers released by a deposed leader": 47,
+    "timers released by a deposed leader": 56,
     "rewritten file removed before the others have its copies": 31,
     "recurring messages not applied by a follower": 3,
     "member that lost its end stays in the set": 3,
