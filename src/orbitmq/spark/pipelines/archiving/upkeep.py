@@ -1,7 +1,8 @@
 """Looking after an archive, without Spark: merging small files, giving space back, deleting the rows of a key, and counting.
 
 Rules of this file
-1. delta-rs does the work, in one commit, and its own check keeps what runs at the same time apart; a batch of a run is not disturbed by it.
+1. delta-rs does the work, in one commit, and its own check keeps what runs at the same time apart, but for two compactions; a batch of a
+   run is not disturbed by it.
 2. What the files of an archive under way may need is never removed: nothing younger than the longest batch.
 3. On a local disk new files and versions are synced before anything is said to be done.
 """
@@ -20,7 +21,7 @@ from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.durable import sync, write_failures
+from orbitmq.spark.durable import held, sync, write_failures
 from orbitmq.spark.pipelines.archiving.delta_log import DeltaLog
 from orbitmq.spark.pipelines.archiving.reached import Reached, reached_of
 from orbitmq.spark.pipelines.archiving.storage import check_writable, table_place
@@ -38,6 +39,8 @@ _COUNTS: Final = (
     'SELECT topic, "brokerName" AS broker, "queueId" AS queue, count(*) AS rows, count(DISTINCT "queueOffset") AS places, '
     'min("queueOffset") AS first, max("queueOffset") AS last FROM archive GROUP BY topic, "brokerName", "queueId"'
 )
+_COMPACTING: Final = "_compacting"
+"""Below the archive: a directory that one compaction at a time holds. Of two delta-rs commits both, and every row is there twice."""
 COUNTED: Final = ("topic", "brokerName", "queueId", "queueOffset")
 """Columns that an archive needs to be counted."""
 
@@ -59,12 +62,15 @@ class QueueCount(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 def compact(place: str) -> dict[str, int]:
-    """Small files of a day become larger ones; how many were read and written. Old ones stay for earlier versions, until `vacuum`."""
+    """Small files of a day become larger ones; how many were read and written. Old ones stay for earlier versions, until `vacuum`.
+    StoreLockedError where another one compacts it on this machine."""
     table = _writable(place)
-    before = table.version()
-    with table_failures(place):
-        done = table.optimize.compact()
-    settle(place, before)
+    with held(table_place(place).under(_COMPACTING)):
+        before = table.version()
+        with table_failures(place):
+            table.update_incremental()
+            done = table.optimize.compact()
+        settle(place, before)
     return {"files_before": done["numFilesRemoved"], "files_after": done["numFilesAdded"]}
 
 

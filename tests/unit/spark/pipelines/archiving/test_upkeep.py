@@ -16,8 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from archived_rows import COLUMNS, QUEUE, add
 
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, StoreLockedError
 from orbitmq.limits.spark import ARCHIVE_BATCH_MS_MAX
+from orbitmq.spark.durable import held
+from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.archiving import upkeep
 from orbitmq.spark.pipelines.archiving.committing import ArchiveBatch, commit
 from orbitmq.spark.pipelines.archiving.latest import keep_latest
@@ -46,6 +48,16 @@ def test_small_files_become_one_and_every_reader_sees_the_same(tmp_path: Path) -
     add(tmp_path, range(50, 60))
     assert offsets(tmp_path) == list(range(60)), "a run goes on behind it"
     assert len(list(tmp_path.glob("day=*/*.parquet"))) == 7, "the old ones are there, so the directory is not the table"
+
+
+def test_one_compaction_at_a_time(tmp_path: Path) -> None:
+    """delta-rs commits both of two, and every row is there twice."""
+    for begin in range(0, 30, 10):
+        add(tmp_path, range(begin, begin + 10))
+    with held(place_at(str(tmp_path / "_compacting"))), pytest.raises(StoreLockedError):
+        upkeep.compact(str(tmp_path))
+    assert upkeep.compact(str(tmp_path)) == {"files_before": 3, "files_after": 1}
+    assert offsets(tmp_path) == list(range(30))
 
 
 def test_a_batch_that_was_planned_before_a_compaction_is_stored(tmp_path: Path) -> None:
