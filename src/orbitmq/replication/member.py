@@ -10,7 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from orbitmq.limits.group import (
@@ -38,8 +38,8 @@ class TimedReplica:
         self.replica: Final = replica
         self.clock_off_ms = 0
         """By how much its wall clock differed from its leader's when that was last heard, with the way between them; 0 of a leader."""
-        self.lacks_room = False
-        """Whether its disk is full, or nearly; changed by who knows it."""
+        self.lacks_room: Callable[[], bool] = lambda: False
+        """Whether its disk is full, or nearly; set by who knows it."""
         self._epoch = replica.epoch
         self._role = replica.role
         self._attendance = Attendance(replica.log.written, now_ns)
@@ -57,7 +57,7 @@ class TimedReplica:
     def step(self, given: Input, now_ns: int, wall_ms: int) -> list[Effect]:
         """Something has happened. Who misses its leader may have waited for it."""
         self._note(given, now_ns, wall_ms)
-        if self.lacks_room and isinstance(given, steps.Heard) and isinstance(given.message, steps.YourTurn):
+        if isinstance(given, steps.Heard) and isinstance(given.message, steps.YourTurn) and self.lacks_room():
             return []  # who asks serves what is confirmed, this one could not even begin
         effects = self._stepped(given, now_ns)
         is_waiting = self._has_missed and self.replica.role is ReplicaRole.FOLLOWING
@@ -210,7 +210,7 @@ class TimedReplica:
     def _standing(self) -> Standing:
         log, replica = self.replica.log, self.replica
         last_epoch = log.marks[-1].epoch if log.marks else 0
-        goes_last = replica.is_clock_off or self.lacks_room
+        goes_last = replica.is_clock_off or self.lacks_room()
         return Standing(replica.name, replica.epoch, goes_last, last_epoch, log.written)
 
     def _rivals(self) -> list[str]:

@@ -205,12 +205,12 @@ def test_a_member_without_room_leads_last_and_not_because_it_is_asked() -> None:
     member.step(EngineHolds(read.number, view, 7), BEGIN_NS, 0)
     member.step(Heard(Welcome("a", 3, replica.session, log.marks, 300)), BEGIN_NS, 0)
     assert replica.following.is_matched
-    member.lacks_room = True
+    member.lacks_room = lambda: True
     assert member.step(Heard(YourTurn("a", 3)), BEGIN_NS, 0) == []
     member.gone("a")
     said = [one.message for one in member.tick(after(100)) if isinstance(one, SendMessage)]
     assert stands("b", 300, last=3, goes_last=True) in said
-    member.lacks_room = False
+    member.lacks_room = lambda: False
     assert any(isinstance(one, AskEngine) for one in member.step(Heard(YourTurn("a", 3)), after(100), 0))
 
 

@@ -54,6 +54,7 @@ class Driver:
         """`ask(question)` is answered by `tell`."""
         self.replica: Final = replica
         self.member: Final = TimedReplica(replica, clock.monotonic_ns())
+        self.member.lacks_room = lambda: log.store.shortage.is_near
         self.clock_report: Final = ClockReport()
         self.stopped = ""
         self.elections = 0
@@ -154,7 +155,6 @@ class Driver:
             self.end(self._log.store.trouble)
             return
         self._tell_dispatched()
-        self.member.lacks_room = self._log.store.shortage.is_near
         self.clock_report.look(self.member.clock_off_ms, self.replica.leader, self._clock.monotonic_ns())
         self._go_on(self.member.tick(self._clock.monotonic_ns()))
         if successor := self._switch.look():
